@@ -1,4 +1,7 @@
-"""skdp: differentially private linear models, with exact sums before the noise."""
+"""skdp: differentially private linear models.
+
+Sums over records are computed exactly before noise is added.
+"""
 
 from __future__ import annotations
 

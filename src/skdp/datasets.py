@@ -192,12 +192,13 @@ def make_hospital(
         column.
     icc : float
         The intraclass correlation of a patient's stays, in [0, 1). Each patient has a
-        normal intercept, whose variance is the share `icc` of all variance that the
-        columns do not explain. For ``"cost"``, all of it is the variance of the noise.
-        For ``"readmitted"``, the rest is π²/3, on the logistic scale. For ``"visits"``,
-        the rest is taken as 1, on the log scale. The true weights describe the mean
-        target for ``"cost"`` and ``"visits"``. For ``"readmitted"``, the probabilities
-        of a random patient are less extreme than the true weights imply.
+        normal intercept with variance v. Let r be the remaining variance that the
+        columns do not explain. Then v is chosen so that v/(v + r) = `icc`. For
+        ``"cost"``, v + r is 0.12², the variance of the noise. For ``"readmitted"``, r
+        is π²/3, on the logistic scale. For ``"visits"``, r is taken as 1, on the log
+        scale. The true weights describe the mean target for ``"cost"`` and
+        ``"visits"``. For ``"readmitted"``, probabilities averaged over patients are
+        less extreme than the true weights imply.
     bend : float
         The size of a curved effect of age: ``bend * bend_age(age)`` is added to m. With
         the default, 0, the effect of age is linear.

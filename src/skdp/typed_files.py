@@ -55,7 +55,8 @@ LARGEST_INTEGER = 10**300
 _LONGEST = 200
 
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]
-#: JSON has no infinity, so a string stands for it. ``float`` converts both.
+#: JSON has no infinity, so the string "inf" stands for it. ``float`` accepts numbers
+#: and this string.
 Epsilon = Annotated[float, Meta(ge=0)] | Literal["inf"]
 Scalar = bool | int | float | str | None
 Value = bool | int | float | str | list[Scalar | list[Scalar]] | None

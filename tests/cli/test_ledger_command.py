@@ -30,8 +30,8 @@ def test_a_fit_charges_and_show_says_so(call, parsed, path, files):
         assert part in out
     ledger = skdp.Ledger(path)
     left = f"{ledger.affordable(ledger.terms.delta):.4g}"
-    assert f"left: a fit of ε = {left} at δ = {ledger.terms.delta:g}\n" in out
-    assert "A commit or a stop replaces its reservation" in out
+    assert f"left: enough for ε = {left} at δ = {ledger.terms.delta:g}\n" in out
+    assert "A fit first reserves its budget." in out
     _, out, _ = call("ledger", "show", path, "--last", 0)
     assert "commit" not in out  # nothing to explain
     found = parsed("ledger", "show", path)

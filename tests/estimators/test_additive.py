@@ -67,7 +67,7 @@ def test_a_curve_learns_what_no_line_can(model):
 
 def test_the_plan_says_what_was_chosen_and_why():
     plan = skdp.plan(SCHEMA, 1000, 0.5, model="additive", neighbours="zero-out")
-    assert "curves: 4 knots per number" in str(plan)  # 3 intervals of 40 rows or more
+    assert "curves: 4 knots per numeric" in str(plan)  # 3 intervals of 40 rows or more
     assert "pairs: none, because" in str(plan)
     assert skdp.Plan.from_json(plan.to_json()).to_json() == plan.to_json()
     many = skdp.plan(SCHEMA, 10**6, 1.0, model="additive")

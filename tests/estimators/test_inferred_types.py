@@ -183,7 +183,7 @@ def test_what_somebody_asked_for_is_public():
     about = open_table(table, LABEL, schema=None, bounds=None, target=RANGE)
     assert about.columns["job"] == LEVELS
     assert about.assumptions == (
-        "Column names and which columns are categories are public.",
+        "Column names and the list of categorical columns are public.",
     )
     enum = pl.from_pandas(TABLE).cast({"job": pl.Enum(["baker", "nurse"])})
     assert open_table(enum, LABEL, schema=None, bounds=None, target=RANGE).columns == (

@@ -90,7 +90,7 @@ MISTAKES = {
     ),
     "another number of rows": (
         lambda: make(neighbours="replace-one", n_rows=7).fit(X, Y),
-        "n_rows must be 60, the number of rows, got 7. Under 'replace-one' it is",
+        "n_rows must be 60, the number of rows, got 7. Under 'replace-one' this",
     ),
     "a number as geometry": (
         lambda: make(geometry=-1).fit(X, Y),

@@ -252,7 +252,7 @@ def test_a_wide_range_of_the_target_costs_little():
     found = skdp.evaluate(wide, X, REAL, epsilon=4.0, random_state=1)
     notes = " ".join(found.notes)
     assert "Residuals are clipped at" in notes
-    assert "For its variance, the target is clipped to" in notes
+    assert "computed after clipping the target to" in notes
     exact = metrics.r2_score(REAL, wide.predict(X))
     assert found.scores["r2"].noise_std < 0.05
     assert found["r2"] == pytest.approx(exact, abs=0.15)

@@ -193,7 +193,7 @@ def test_what_could_be_afforded_is_said_and_can_be(ledger):
 
 
 def test_an_affordable_epsilon_above_the_ceiling_is_explained(ledger):
-    said = "is affordable, which is above the ledger's ε = 1 only because its δ is"
+    said = "is affordable, which is above the ledger's ε = 1 only because the fit's δ"
     with (
         pytest.raises(BudgetError, match=said),
         ledger.spend(record_of(9.0, delta=1e-12), query="The fit"),

@@ -173,7 +173,7 @@ def test_a_penalty_is_applied():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"smoothness": M, "step_sizes": M}, "not both, because Γ"),
+        ({"smoothness": M, "step_sizes": M}, "step_sizes or smoothness, not both"),
         ({}, "requires step_sizes or smoothness"),
         ({"smoothness": M, "noise": 1.0, "epsilon": 1.0}, "not both, because one"),
         ({"smoothness": M, "noise": 1.0, "n_rows": 9}, "lipschitz is required"),
@@ -207,7 +207,7 @@ def test_records_require_a_loss_and_their_own_coordinates():
     given = {"n_steps": 1, "loss": skdp.Logistic()}
     with pytest.raises(ValueError, match="follows from the records' schema"):
         skdp.descend(records, law, **given, lipschitz=1.0)
-    with pytest.raises(ValueError, match="a budget instead of noise"):
+    with pytest.raises(ValueError, match="epsilon instead of noise"):
         skdp.descend(records, law, **given, noise=1.0, elliptical=True)
     with pytest.raises(ValueError, match="n_rows is required"):
         skdp.descend(

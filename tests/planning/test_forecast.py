@@ -152,8 +152,8 @@ def test_words_name_the_score_the_limit_and_a_caveat_that_fits(name):
     assert "under-predicted" not in many
     seen = forecast(make_plan(LAYOUT, loss, n_rows=10**6, epsilon=8.0, delta=1e-9))
     private = seen.privacy_excess > seen.sampling_excess
-    limit = "The budget limits" if private else "The number of rows limits"
-    assert f"{limit} the result" in many
+    limit = "The budget" if private else "The number of rows, not privacy,"
+    assert f"{limit} limits the result" in many
     assert f"Only a constant is fitted ({constant}), because 100 rows" in words(
         100, 0.05
     )
@@ -171,7 +171,7 @@ def test_a_plan_of_another_geometry_says_that_its_range_is_rough():
     plan = make_plan(
         LAYOUT, Logistic(), n_rows=9000, epsilon=1.0, delta=1e-6, geometry="diagonal"
     )
-    assert "measured with the matrix geometry and is rough here" in describe_outlook(
+    assert "measured for the matrix geometry, so it is only rough" in describe_outlook(
         plan
     )
 

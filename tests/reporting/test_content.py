@@ -350,7 +350,7 @@ def test_an_evaluation_has_a_page():
     value = float(read.row("accuracy")[1])
     assert value == pytest.approx(found["accuracy"], rel=1e-3)
     assert "Evaluation of LogisticRegression of " in read.text
-    assert "roughly: released with noise" in read.text
+    assert "approximate, because released with noise" in read.text
     assert "(2, 1e-09)-differential privacy" in read.text
     assert "The releases add up to ε = 2 at" in read.text
     assert read.text.count("predicted 0") >= len(found.calibration) // 2

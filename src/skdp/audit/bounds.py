@@ -32,14 +32,15 @@ import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 from scipy.stats import binom
 
-#: Default confidence of a bound, and the power to which the number of trials is set.
+#: Default confidence of a bound, and default power of an audit. The power is the
+#: probability that the audit finds noise that is too small.
 CONFIDENCE, POWER = 0.999, 0.99
 #: Audits must find noise whose scale is only this share of the correct scale.
 SHRUNK = 0.8
 
 
 def rate_upper(errors: int, n_trials: int, miss: float) -> float:
-    """Return the Clopper-Pearson upper bound on a rate.
+    """Return the Clopper-Pearson upper bound on the rate of errors.
 
     The bound is below the true rate with probability at most `miss`.
     """
@@ -53,10 +54,11 @@ def mu_lower(
 ) -> float:
     """Return a lower bound on μ, from the number of wrong guesses.
 
-    Half of the `n_trials` = n games are played on each table. The number of wrong
-    guesses has mean n(α + β)/2. Its lower tail is at most the lower tail of a binomial
-    variable with n trials and the same mean [3]_. A single interval therefore covers α
-    and β together. A mechanism that is μ-GDP except with probability `extra_delta` has
+    Let α and β be the error rates on the two tables. Half of the `n_trials` = n games
+    are played on each table, so the number of wrong guesses has mean n(α + β)/2. Its
+    lower tail is at most the lower tail of a binomial variable with n trials and the
+    same mean [3]_. A single interval therefore covers α and β together. A mechanism
+    that is μ-GDP except with probability `extra_delta` has
     α + β ≥ 2Φ(-μ/2) - extra_delta. The bound is above the true μ with probability at
     most `miss`.
     """
@@ -71,7 +73,7 @@ def plain_epsilon_lower(
     delta: float,
     miss: float,
 ) -> float:
-    """Return a lower bound on ε at `delta`, from the two error counts.
+    """Return a lower bound on ε at `delta`, from the two kinds of wrong guesses.
 
     Nothing is assumed about the mechanism. The bound is above the true ε with
     probability at most `miss`.
@@ -86,10 +88,11 @@ def plain_epsilon_lower(
 
 
 def plain_threshold(mu: float, n_each: int, delta: float, miss: float) -> float:
-    """Return the threshold t ≥ 0 for which `plain_epsilon_lower` should be largest.
+    """Return the threshold t ≥ 0 that should make `plain_epsilon_lower` largest.
 
-    The log-likelihood ratio of a μ-GDP pair is N(∓μ²/2, μ²). The threshold depends on
-    the claim alone, so it can be chosen before the games.
+    The auditor compares the log-likelihood ratio with t. If μ is the exact privacy,
+    this ratio is N(-μ²/2, μ²) on one table and N(μ²/2, μ²) on the other. The threshold
+    depends on the claim alone, so it can be chosen before the games.
     """
     grid = np.linspace(0.0, mu * (mu / 2 + 4.0), 201)
     false_positives = np.floor(n_each * ndtr(-grid / mu - mu / 2)).astype(int)
@@ -133,7 +136,7 @@ def trials_needed(
     if reach <= shrunk:
         raise ValueError(
             f"reach must be above shrunk = {shrunk}, got {reach:.3g}. These tables are "
-            "so similar that an audit cannot find too little noise."
+            "so similar that an audit cannot detect noise that is too small."
         )
     miss = gdp_miss(confidence)
 
@@ -158,11 +161,11 @@ def best_group(mu: float) -> int:
     return max(1, round(2.0 / mu))
 
 
-#: Share of the error probability for the second auditor of `play_games`, who measures
-#: the noise.
+#: Share of the error probability 1 - confidence that is allowed to the second auditor
+#: of `play_games`, who measures the noise.
 MEASURED_SHARE = 0.1
 
 
 def gdp_miss(confidence: float) -> float:
-    """Return the error probability of the first auditor of `play_games`."""
+    """Return the error probability allowed to the first auditor of `play_games`."""
     return (1.0 - confidence) * (1.0 - MEASURED_SHARE)

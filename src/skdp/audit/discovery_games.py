@@ -1,4 +1,7 @@
-"""Make the audit games of private discovery: ranges, levels and rare levels."""
+"""Make audit games for the private discovery of ranges and categories.
+
+The code calls the categories of a column its levels.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +55,11 @@ def make_ranges_game(
 def make_levels_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game that audits which categories are found.
+    """Return the game that releases which categories of a column were found.
 
     The count of a category is just above the threshold in one table and just below it
     in the other. Under replace-one, two categories cross the threshold in opposite
-    directions. The game can then show at most 1/√2 of the μ that is charged.
+    directions. The game can then reveal at most 1/√2 of the μ that is charged.
     """
     std = z * queries.histogram(queries.big([0]), 1, neighbours, "").sensitivity
     sides = 2 if neighbours == "replace-one" else 1
@@ -73,7 +76,8 @@ def make_levels_game(
             after if other else before, z, delta, neighbours, noise
         )
         decided = np.array([name in found for name in "ab"[: len(before)]], float)
-        # In the other table the first category has fewer records, the second has more.
+        # In the other table, the first category has one record less and the second one
+        # record more.
         residual, shift = decided - [1.0, 0.0][: len(before)], [-1.0, 1.0]
         return _decision(residual, np.array(shift[: len(before)]), record)
 

@@ -135,7 +135,7 @@ def make_game(
     plan = fit_to(False).plan_
     check(
         getattr(plan.geometry, "law", "fixed") == "fixed",
-        "Whole fits can be audited only if the sets of coordinates follow a fixed law. "
+        "Whole fits can be audited only if the geometry draws sets with law='fixed'. "
         "For other laws, use audit.mechanism('adaptive sets').",
     )
     recorded = None
@@ -184,9 +184,10 @@ def fit(
         then g records together are protected with g·μ. Groups of about 2/μ records need
         the fewest fits.
     rows_each : int
-        Number of rows of each of these records, to audit a claim about persons. If the
-        estimator's schema has a unit, the rows belong to one person, and the claim must
-        hold. Without a unit the claim is about rows, and several rows refute it.
+        Number of rows of each record in which the tables differ. If the estimator's
+        schema has a unit, these rows belong to one person, and the claim about persons
+        must hold. Without a unit, the claim is about single rows, so an audit with
+        several rows per record should refute it.
     n_trials : int, optional
         Number of fits, half of them on each table. The default is enough to find noise
         that is 20 % too small with a probability of 99 %.
@@ -237,9 +238,9 @@ def choose_n_games(
 ) -> int:
     """Choose how many games per table are needed to find noise that is 20 % too small.
 
-    The distance between the tables is the median of the distances in `shown`. If the
-    tables are too similar to show such noise, they are treated as if they were as far
-    apart as the claim allows.
+    The distance between the tables is estimated by the median of the distances in
+    `shown`. If the tables are too similar to reveal such noise, the number is chosen as
+    if their distance were the largest that the claim allows.
     """
     mu = group * math.sqrt(max(trial.mu_squared for trial in shown))
     apart = float(np.median([np.linalg.norm(trial.shift) for trial in shown])) / mu

@@ -25,19 +25,20 @@ from skdp.schema import FloatArray, check
 class Observation:
     """One run, as seen by an auditor who knows both tables and all releases.
 
-    Here f is the exact sum behind a release. Both vectors list all releases of a run.
+    Here f(table) is the exact sum to which a release adds noise. The vectors `residual`
+    and `shift` list the values of all releases of a run.
 
     Attributes
     ----------
     residual : float64 (m,)
         (released - f(table)) / noise scale.
     shift : float64 (m,)
-        (f(other) - f(table)) / noise scale. Both sums are computed at the same earlier
-        releases.
+        (f(other) - f(table)) / noise scale. Both sums use the same weights, which were
+        computed from the earlier releases.
     mu_squared, delta : float
-        The privacy cost that was charged to the record.
+        The privacy cost that was charged to the privacy record.
     uncharged : int
-        Number of releases that were made but not charged to the record.
+        Number of releases that were made but not charged to the privacy record.
     choices : float
         log P(sets | other) - log P(sets | table), for the sets of coordinates that were
         drawn. It is 0 unless the draws depend on records.
@@ -122,7 +123,7 @@ class Audit:
         divided by the number of records that differ. It is None if decisions are
         released instead of numbers.
     uncharged : int
-        Number of releases that were made but not charged to the record.
+        Number of releases that were made but not charged to the privacy record.
     confidence : float
         Each lower bound is above the true value with probability at most
         1 - confidence.
@@ -159,7 +160,10 @@ class Audit:
         if (self.plain_epsilon_lower or 0.0) > self.epsilon:
             found.append(f"ε ≥ {self.plain_epsilon_lower:.3g} by the plain bound")
         if self.reached is not None and self.reached > self.mu * (1 + 1e-9):
-            found.append(f"tables differ by μ = {self.reached:.3g}, not {self.mu:.3g}")
+            found.append(
+                f"tables differ by μ = {self.reached:.3g}, above the claimed "
+                f"{self.mu:.3g}"
+            )
         if self.uncharged:
             releases = "release was" if self.uncharged == 1 else "releases were"
             found.append(f"{self.uncharged} {releases} not charged")
@@ -213,7 +217,8 @@ def play_games(
     n_each : int
         Number of games on each table.
     delta : float
-        The total δ at which ε is stated. It includes any δ charged to the record.
+        The total δ at which ε is stated. It includes any δ charged to the
+        privacy record.
     group : int
         Number of records in which the tables differ.
     gaussian : bool

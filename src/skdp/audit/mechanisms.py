@@ -53,7 +53,7 @@ LINES = Schema(
     {"a": Numeric(0.0, 1.0), "b": Numeric(0.0, 1.0)}, target=Categorical([0, 1])
 )
 CURVED = Schema(_NUMBERS | {"c": Surface("a", "b", 2)}, target=Categorical([0, 1]))
-#: At zero weights these slopes are ±1, which is their bound.
+#: Slopes of the squared loss. At zero weights they are ±1, which is their bound.
 SLOPES = queries.Slopes(loss=Squared(1.0))
 
 
@@ -184,7 +184,10 @@ def make_row_count_game(
 def make_shares_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game that releases shares of rows, which decide where knots are."""
+    """Return the game that releases how many rows are in each bin of a column.
+
+    A fit uses these counts to place the knots of a curve.
+    """
     names, noise = ("a", "b"), Randomness()
     both = [
         engine.records

@@ -31,7 +31,7 @@ COLUMNS: Mapping[str, Column] = {
 }
 
 
-#: The same columns with a numeric target.
+#: A schema of `COLUMNS` with a numeric target.
 MIXED = Schema(COLUMNS, target=Numeric(-1.0, 1.0))
 
 
@@ -68,12 +68,12 @@ def make_neighbours(
 
     A canary has the largest value in every numeric column and the first category in
     every categorical column. In the second table, each canary has the opposite target
-    (replace-one), is zeroed out (zero-out) or is absent (add-remove). All other records
-    except the canary's twins have the smallest values and the last categories. Half of
-    them have the lowest target and half the highest, which keeps the fitted weights
-    near zero. At zero weights, the slope of the loss on a canary is at its bound. Twins
-    come in pairs. Both have a canary's columns, but their targets are opposite. Twins
-    keep the weights near zero over many steps.
+    (replace-one), is zeroed out (zero-out) or is absent (add-remove). Twins are
+    pairs of records that have a canary's columns and opposite targets. All other
+    records have the smallest values and the last categories. Half of them have the
+    lowest target and half the highest, which keeps the fitted weights near zero. At
+    zero weights, the slope of the loss on a canary is at its bound. In long runs, the
+    twins help to keep the weights near zero.
 
     Parameters
     ----------

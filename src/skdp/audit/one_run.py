@@ -1,11 +1,11 @@
 """Audit a single fit with many canaries (Steinke, Nasr and Jagielski 2023).
 
 For each of m canaries, a fair coin decides whether the canary is in the table. After
-one fit, an auditor guesses those coins that the releases reveal best. Compare these
-guesses with independent guesses that are each correct with probability e^ε/(1 + e^ε).
-If the fit is (ε, δ)-private, the auditor's guesses are rarely correct more often than
-these. This holds even if the canaries influence each other [1]_. An audit with many
-fits gives a better lower bound on ε, but it takes too long if each fit is large.
+one fit, an auditor guesses those coins that the releases reveal best. If the fit is
+(ε, δ)-private, the number of correct guesses is rarely larger than a binomial variable
+whose trials succeed with probability e^ε/(1 + e^ε), one trial for each guess. This
+holds even if the canaries influence each other [1]_. An audit with many fits
+gives a better lower bound on ε, but it takes too long if each fit is large.
 
 References
 ----------
@@ -66,7 +66,8 @@ def epsilon_lower(
 ) -> float:
     """Return the largest ε that the guesses refute, or 0 if they refute no ε.
 
-    If the fit is (ε, δ)-private, this ε is refuted with probability at most `miss`.
+    If the fit is (ε, δ)-private, the returned value is above ε with probability at most
+    `miss`.
     """
 
     def refuted(epsilon: float) -> bool:
@@ -84,10 +85,12 @@ def epsilon_lower(
 
 
 def choose_n_guesses(n_canaries: int, mu: float, delta: float, miss: float) -> int:
-    """Choose how many canaries to guess about.
+    """Choose the number of canaries for which the auditor guesses.
 
-    The number depends on the claim alone and is chosen before the fit. The score of a
-    canary is N(±μ²/2, μ²), and the auditor guesses where the score is far from zero.
+    The number depends on the claim alone and is chosen before the fit. If μ is the
+    exact privacy, the score of a canary is N(μ²/2, μ²) if the canary is in the table,
+    and N(-μ²/2, μ²) if it is not. The auditor guesses only for the canaries whose
+    scores are farthest from zero.
     """
     best = (0.0, n_canaries)
     for far in np.linspace(0.0, 4.0, 21):

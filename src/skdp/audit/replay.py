@@ -37,8 +37,9 @@ class Replay:
     records : Records
         The table whose records are summed. It need not be the table that was fitted.
     transcript : sequence of Released
-        The releases of the earlier run. The first is the histogram of the weights, if
-        there is one. Otherwise the list starts with the releases of the geometry.
+        The releases of the earlier run. If the records' weights were released as a
+        histogram, the list starts with it. Otherwise it starts with the releases of the
+        geometry.
     engine : callable Records -> Engine
         Makes the engine that sums the records.
 

@@ -1,4 +1,7 @@
-"""Make audit games for sketched steps, and for sets that depend on releases."""
+"""Make audit games for sketched steps, which move along a few rows of a matrix.
+
+The set of rows may be drawn with fixed probabilities, or depend on earlier releases.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ from skdp.privacy.mechanism import Released
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, IntArray
 
-#: Number of steps of a game. Together the steps cost as much as one release.
+#: Number of steps of a game. All steps together cost what one release costs in the
+#: games of other mechanisms.
 N_STEPS = 3
 #: The cap on gradients. On every set, the gradient of a canary is longer than the cap.
 CAP = 0.25
@@ -41,8 +45,8 @@ def make_sketch_game(
     """
     engines = make_engines(MIXED, neighbours, group)
     loss, noise = Squared(1.0), Randomness()
-    # With these signs, the image of a canary is twice as long on the second set as on
-    # the first.
+    # With this seed, a canary's image on the second set of directions has twice the
+    # length of its image on the first set.
     directions = randomised_hadamard(engines[0].records.layout.n_features, seed=1)
     sampling = Blocks.uniform(np.split(np.arange(len(directions)), 2))
     geometry = Sketched(directions=directions, cap=CAP, law=law, explore=0.1)
@@ -107,4 +111,4 @@ class _View:
 
 
 def _refuse(total: queries.BoundedSum, share: float) -> Released:
-    raise AssertionError("Steps along public directions need no earlier release.")
+    raise AssertionError("Games with public directions release only steps.")

@@ -149,7 +149,7 @@ def make_fit_setting(
 
 
 def list_quick_settings(epsilon: float, delta: float = 1e-6) -> list[Setting]:
-    """List audits of all mechanisms and of two models' fits, for about two minutes."""
+    """List audits of all mechanisms and of two models' fits (about two minutes)."""
     return [
         *list_mechanism_settings(epsilon, delta),
         *(

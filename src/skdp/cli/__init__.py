@@ -87,7 +87,7 @@ app = typer.Typer(
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
-#: What replaces words of typer's parser that say little.
+#: Unhelpful phrases in the messages of typer's parser, and their replacements.
 PARSER_WORDS = {
     " Value error,": "",
     " (env var: 'None')": "",
@@ -183,12 +183,13 @@ def _translate_interrupts(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _describe_error(error: Exception) -> str:
-    """Return the message of skdp's own errors, or a general message for any other.
+    """Return the message of skdp's own errors, or a general one for other errors.
 
     Messages of other libraries are not shown, because they may quote a record.
     """
     kind = type(error)
-    # Accept these classes but no subclass: UnicodeError quotes bytes of the file.
+    # Accept these classes but not their subclasses. UnicodeError, for example, is a
+    # ValueError that quotes bytes of the file.
     if kind.__module__.startswith("skdp.") or kind in (ValueError, *IMPORTS):
         return str(error)
     return f"A file could not be read ({type(error).__name__})."
@@ -246,7 +247,10 @@ def _skdp(
 
 
 class _Command(TyperCommand):
-    """A command that refuses an option with two values, such as two budgets."""
+    """A command that refuses a repeated option, such as a second budget.
+
+    Only options that take a list of values may be repeated.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Return the arguments that are left after the options are parsed."""

@@ -76,7 +76,7 @@ def compare(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for all models.")],
     score: Annotated[
         float | None,
-        typer.Option(help="ε of each model's scores. If omitted, no scores."),
+        typer.Option(help="ε of each model's scores. Without it, no model is scored."),
     ] = None,
     target: TargetName = None,
     delta: Delta = None,
@@ -157,7 +157,7 @@ def _show(found: BudgetComparison, quiet: bool) -> None:
 
 
 def compose_records(records: Sequence[PrivacyRecord], delta: float) -> float:
-    """Return the total ε of all releases in the records, at the given δ."""
+    """Return the total ε of all releases in the privacy records, at the given δ."""
     from skdp.privacy import accountant
 
     events = [item for record in records for item in record.events.items()]
@@ -191,7 +191,7 @@ class Side:
     scored: Evaluation | None
 
     def format_lines(self) -> dict[str, str]:
-        """Return this fit's column of the table, as a dict from line names to cells.
+        """Return this fit's column of the printed table, as a dict from rows to cells.
 
         All values are public or released.
         """

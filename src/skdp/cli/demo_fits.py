@@ -131,9 +131,9 @@ def _plan_fits(layout: Layout, rows: int, epsilon: float) -> list[_DemoFit]:
     )
     if isinstance(matrix.geometry, Matrix):
         words = (
-            f"{matrix.geometry.share:.1%} of the budget releases the Gram matrix, the "
-            "class counts and the mean residual, with "
-            f"{matrix.geometry.floor:.3g} added to the eigenvalues; then "
+            f"{matrix.geometry.share:.1%} of the budget releases the Gram matrix (with "
+            f"{matrix.geometry.floor:.3g} added to its eigenvalues), the class counts "
+            "and the mean residual; then "
             f"{matrix.n_steps} steps on all {layout.n_features} "
             "coordinates in the metric of that matrix, each record's gradient clipped "
             f"at {matrix.geometry.radius:.3g}, {_describe_noise(matrix)}"
@@ -308,8 +308,8 @@ def _show_result(console: Console, result: _Result) -> None:
     console.print(_describe_cost(losses, fit))
     console.print(
         "Each private fit has its own budget here; on a real table they would share "
-        "one.\n* Not possible for a real table: its true weights are unknown, and a "
-        "fit without noise, a base rate and a score on private rows would leak."
+        "one.\n* Not possible for a real table. Its true weights are unknown. A fit "
+        "without noise, a base rate and a score on private rows would reveal records."
     )
     console.print(f"{result.seconds:.1f} s")
 

@@ -41,8 +41,8 @@ EXAMPLES = [
 
 #: The first lines of the file. They are comments.
 FOUND = (
-    "# Found with ε = {:g}. Ranges and categories cover what stood out from noise,\n"
-    "# which may be a part of the rows. Edit them if you know better.\n\n"
+    "# Found with ε = {:g}. Noise hides values that few rows have, so the ranges and\n"
+    "# categories may not cover all rows. Edit them if you know better.\n\n"
 )
 
 

@@ -67,7 +67,7 @@ def _write_pipeline(model: Any, path: Path) -> None:
     joblib.dump(model.to_sklearn(), path)
 
 
-#: What each ending of a file stands for, and the function that writes it.
+#: For each file extension, the name of the format and the function that writes it.
 WRITERS: dict[str, tuple[str, Callable[[Any, Path], None]]] = {
     ".onnx": ("ONNX graph", _write_onnx),
     ".joblib": ("scikit-learn pipeline", _write_pipeline),

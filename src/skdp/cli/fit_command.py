@@ -85,7 +85,7 @@ def fit(
         int | None,
         typer.Option(
             help="Number of rows, or of persons with --unit, if it is public. "
-            "Otherwise add-remove releases it with noise."
+            "Without it, fits under add-remove release this number with noise."
         ),
     ] = None,
     multiline: Multiline = False,
@@ -215,8 +215,8 @@ def fit_file(
 def find_limit(model: PrivateLinearModel) -> str | None:
     """Return the most important warning about a new fit, or None if there is none.
 
-    Unknown labels come first, then doubtful columns, then a budget that supports only a
-    constant model.
+    Warnings about unknown labels come first. Then come columns whose schema contradicts
+    released sums, and last a budget that supports only a constant model.
     """
     from skdp.estimators.fit_warnings import (
         describe_constant,
@@ -253,8 +253,8 @@ def summarise(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
         "unit": record.unit,
         "note": find_limit(model),
         "assumptions": list(record.assumptions),
-        "coefficients_of": "coef_, which is not centred; skdp summary --json centres "
-        "categories and has standard errors",
+        "coefficients_of": "coef_, in which the weights of categories are not centred. "
+        "For centred weights and standard errors, run skdp summary --json.",
         "coefficients": [
             dict(zip(names, map(float, row), strict=True)) for row in coef
         ],

@@ -32,10 +32,13 @@ ledger = typer.Typer(
 File = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.")]
 
 #: Printed below the entries.
-READING = "Each ε is at the ledger's δ. A commit or a stop replaces its reservation."
+READING = (
+    "Each ε is at the ledger's δ. A fit first reserves its budget. When the fit ends, "
+    "a commit replaces the reservation, or a stop if there was an error."
+)
 
-#: Smallest width of the column of words. On a narrower terminal, the words of an entry
-#: are printed below its numbers.
+#: Smallest width of the column that describes entries. On a narrower terminal, the
+#: description of an entry is printed below its numbers.
 LEAST = 30
 
 
@@ -142,7 +145,7 @@ def admit(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Accept another schema in a ledger that was created with one.
+    """Accept another schema in a ledger that was created with a schema.
 
     Do this only if both schemas describe the same records, because the guarantee covers
     one table. A ledger that was created without a schema accepts every schema.
@@ -163,15 +166,19 @@ def check(
     path: File,
     head: Annotated[
         str | None,
-        typer.Option(help="A head printed earlier; the ledger must still contain it."),
+        typer.Option(
+            help="A head (number:hash) that this command printed earlier. The ledger "
+            "must still contain that entry."
+        ),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Recompute all hashes and sums; exit with 1 if the file was changed.
 
-    Someone who rewrites the whole file can forge any history. Keep the head that this
-    command prints in another place, and pass it as --head next time.
+    Someone who rewrites the whole file can forge any history. To detect this, keep the
+    head that this command prints (the number of entries and the last hash) in another
+    place, and pass it as --head next time.
     """
     from skdp.ledger import Head, Ledger, LedgerError
     from skdp.schema import check as refuse_unless
@@ -264,9 +271,9 @@ def _list_fields(entry: Entry) -> dict[str, Any]:
 
 
 def _print_table(entries: list[Entry]) -> None:
-    """Print the numbers of each entry, and its words beside or below them.
+    """Print the numbers of each entry, and its description beside or below them.
 
-    Words are wrapped if the terminal is narrow. No number is wrapped or cut off.
+    Descriptions are wrapped if the terminal is narrow. No number is wrapped or cut off.
     """
     from rich.padding import Padding
     from rich.table import Table
@@ -304,7 +311,7 @@ def _align_numbers(entries: list[Entry]) -> list[str]:
 
 
 def _describe(entry: Entry) -> str:
-    """Return what was asked, and when, by whom and why."""
+    """Describe an entry: what was computed, and when, by whom and why."""
     time = entry.time[:16].replace("T", " ")
     asked = f"{time} UTC by {entry.user}, purpose: {entry.purpose}"
     return escape(f"{entry.query}\n{asked}")

@@ -102,14 +102,16 @@ Unit = Annotated[
     typer.Option(
         "--unit",
         metavar="COLUMN",
-        help="Column that identifies a person; repeat it for several columns. All rows "
-        "of a person count as one, and neighbouring tables differ in one person.",
+        help="Column that identifies a person. If several columns are needed, repeat "
+        "the option. All rows of a person count as one, and neighbouring tables differ "
+        "in one person.",
     ),
 ]
 MaxRowsPerUnit = Annotated[
     int,
     typer.Option(
-        help="Count each row as 1 divided by this number, not each person once.",
+        help="With 1, each person counts once. With m > 1, each row counts 1/m, but "
+        "all rows of a person together count at most once.",
     ),
 ]
 Ledger = Annotated[

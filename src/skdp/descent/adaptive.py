@@ -26,22 +26,23 @@ class FollowingLaw:
     """Set probabilities that depend on the last released gradient of each set.
 
     A step draws the set S with probability
-    p(S) = explore · p̄(S) + (1 - explore) · a(S), where p̄ is the sampling's own
-    probability. The distribution a is computed from released values only. While some
-    sets have never been drawn, a draws one of them. After that, a depends on scores.
-    The score s(S) is the squared norm of the last released B_S g̃ minus the variance of
-    its noise, or 0 if this difference is negative. Up to a factor that all sets share,
-    s(S) estimates by how much a step on S lowers f. ``"norms"`` makes a(S) proportional
-    to √s(S) (adaptive importance sampling). ``"largest"`` takes the set with the
-    largest s (the rule of Gauss and Southwell, with gradients of earlier steps). If all
-    scores are 0, a is p̄.
+    p(S) = explore · p̄(S) + (1 - explore) · a(S). Here p̄(S) is the probability of S
+    under the sampling, and a(S) is computed from released values only. While some sets
+    have never been drawn, a(S) is positive for these sets alone. After that, a(S)
+    depends on a score s(S). The score is the squared norm of the value that the last
+    step on S released, minus the expected squared norm of its noise. If this difference
+    is negative, s(S) is 0. Up to a factor that all sets share, s(S) estimates by how
+    much a step on S lowers the objective. ``"norms"`` makes a(S) proportional to √s(S)
+    (adaptive importance sampling). ``"largest"`` makes a(S) positive only for the set
+    with the largest score (the rule of Gauss and Southwell, with gradients of earlier
+    steps). If all scores are 0, a(S) is p̄(S).
 
     Parameters
     ----------
     sampling : Sampling
-        Lists the sets, and gives p̄.
+        The sampling that lists the sets and has the probabilities p̄.
     law : {"norms", "largest"}
-        The rule for a.
+        How a(S) depends on the scores.
     explore : float
         In (0, 1]. No set becomes much rarer than under p̄, because p ≥ explore · p̄.
     """
@@ -97,7 +98,10 @@ class FollowingLaw:
         return float(self.probabilities()[self._index[at.tobytes()]])
 
     def weigh(self, at: IntArray) -> float:
-        """Return explore · p̄(S)/p(S) ≤ 1, where S = `at` is the set that was drawn."""
+        """Return explore · p̄(S)/p(S) ≤ 1 for the set S = `at` that was drawn.
+
+        The step drew S with probability p(S), and the sampling has probability p̄(S).
+        """
         own = float(self._own[self._index[at.tobytes()]])
         return self._explore * own / self.find_probability(at)
 

@@ -30,7 +30,7 @@ class Step:
     Attributes
     ----------
     restart, index : int
-        The paper's counters: t, of inner loops, and k, of steps in an inner loop.
+        The paper's counters t (of inner loops) and k (of steps in an inner loop).
     at : array of int
         The set S of coordinates that the step moved.
     released : Released
@@ -62,12 +62,15 @@ def descend(
 ) -> FloatArray:
     """Run Algorithm 1.
 
+    Each step draws a set S of coordinates and updates the weights θ on S.
+
     Parameters
     ----------
     query : callable (S, θ) -> BoundedSum
         The exact sum of the gradients on S at θ.
     update : callable (θ, Released, S) -> θ
-        Computes θ - ΓC(∇f + η) on S, and then applies the proximal map, if any.
+        Computes θ - ΓC(∇f + η) on S, and then applies the proximal map, if any. In the
+        paper, Γ holds the step sizes, C is the sketch that selects S, and η is noise.
     sets : callable (K, generator) -> iterator of S
         Draws the sets of K steps, for example ``Sampling.sets``.
     average : callable K -> weights (K,)

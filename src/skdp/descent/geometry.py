@@ -31,10 +31,10 @@ from skdp.schema import FloatArray, IntArray, Layout, check
 class Task:
     """The problem that a geometry prepares for Algorithm 1.
 
-    `n_rows` is the public or released number of rows. Each call of `release` spends the
-    share of the budget (of μ²) that it is given. All calls together spend the
-    geometry's `share`. `sampling` is the sampling of the plan. Only geometries that
-    adapt the sampling use it.
+    `n_rows` is the public or released number of rows. The second argument of
+    `release` is the share of the budget (of μ²) that the call spends. All calls
+    together spend the geometry's `share`. `sampling` is the sampling of the plan. Only
+    geometries that adapt the sampling use it.
     """
 
     engine: queries.Engine
@@ -111,8 +111,9 @@ def clip_to_box(weights: FloatArray) -> FloatArray:
 def make_diagonal_update(step: FloatArray, penalty: Penalty, n_rows: float) -> Update:
     """Return an update that computes θ - ΓC(∇f + η) on S and applies the proximal map.
 
-    On S, ΓC is Diag(step). With Γ = PM⁻¹ and C = I_S P⁻¹ the probabilities cancel, so
-    step = 1/M.
+    In the paper, Γ = PM⁻¹ holds the step sizes, C = I_S P⁻¹ is the sketch, and η is
+    noise. P is the diagonal matrix of the probabilities of the coordinates, and M is
+    the smoothness. P cancels in ΓC, so `step` is 1/M.
     """
 
     def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
@@ -153,7 +154,10 @@ def accelerate(update: Update) -> Update:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Diagonal(Geometry):
-    """The paper's geometry: steps Γ = PM⁻¹ in the norm of a diagonal smoothness M.
+    """The paper's geometry: steps in the norm of a diagonal smoothness M.
+
+    The step sizes are Γ = PM⁻¹, where P is the diagonal matrix of the probabilities
+    with which the sampling draws each coordinate.
 
     Parameters
     ----------
@@ -192,7 +196,7 @@ class Diagonal(Geometry):
 
     @classmethod
     def of_step_sizes(cls, gamma: FloatArray, probabilities: FloatArray) -> Diagonal:
-        """Return the geometry whose step sizes are Γ, with M = P Γ⁻¹."""
+        """Return the geometry whose step sizes Γ are `gamma`."""
         return cls(smoothness=probabilities / gamma)
 
     def shape(self, at: IntArray, group_of: IntArray) -> FloatArray:

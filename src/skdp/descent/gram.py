@@ -32,7 +32,7 @@ class Whitening:
         true Gram matrix and not from noise or `floor`. It is at most one.
     vectors : float64 (d, d)
         The whitened directions, one per column, for rows that are already centred and
-        multiplied by the prior.
+        multiplied by the prior (`make_prior`).
     moments : float64 (d, d)
         The estimated Gram matrix of centred rows, without most of the noise.
     """
@@ -44,8 +44,9 @@ class Whitening:
 
     @property
     def dimension(self) -> float:
-        """Expected squared length of a whitened row, E‖Bx‖² = tr(A⁻¹G), from 1 to d.
+        """Expected squared length E‖Bx‖² of a whitened row, estimated from `share`.
 
+        It equals tr(A⁻¹G), where G is the true Gram matrix, and is at most d.
         The value is at least 1 even if noise hides every direction. A smaller value
         could make the cap on gradients too small.
         """
@@ -57,10 +58,10 @@ def whiten(
 ) -> Whitening:
     """Compute the whitening from the Gram matrix of the centred rows x - shift/2.
 
-    The result is B = A^(-1/2) T (I - ½ shift eᵀ), where T is the `prior`, A is the
-    matrix of `Whitening` for the rows T(x - shift/2), and e selects the intercept. B
-    includes the centring and T, so it is applied directly to encoded rows. Without a
-    prior, T = I.
+    Here x is an encoded row and shift/2 is the centre of the rows. The result is
+    B = A^(-1/2) T (I - ½ shift eᵀ), where T is the `prior`, A is the matrix of
+    `Whitening` for the rows T(x - shift/2), and e selects the intercept. B includes the
+    centring and T, so it is applied directly to encoded rows. Without a prior, T = I.
     """
     prior = np.eye(len(gram)) if prior is None else prior
     with one_thread(len(gram)):
@@ -78,11 +79,12 @@ def whiten(
 def make_prior(layout: Layout) -> FloatArray:
     """Return the matrix T by which a matrix geometry multiplies centred rows.
 
-    The floor and the pull to the start shrink all directions of Tx alike, so TᵀT is the
-    covariance of the weights that shrinking assumes. The variance of a weight is the
-    square of its group's scale. The rough directions of a curve have a smaller variance
-    (see `measure_smoothness`). The covariance of a surface is the Kronecker product of
-    the covariances of its two sides.
+    A matrix geometry shrinks weights in two ways. It adds a floor to the eigenvalues of
+    the Gram matrix, and it pulls weights to the start. Both shrink all directions of Tx
+    alike. Shrinking therefore assumes that the weights have the covariance TᵀT. The
+    variance of a weight is the square of its group's scale. The rough directions of a
+    curve have a smaller variance (see `measure_smoothness`). The covariance of a
+    surface is the Kronecker product of the covariances of its two sides.
     """
     prior = np.diag(layout.scales)
     for group in layout.groups:
@@ -96,10 +98,11 @@ def make_prior(layout: Layout) -> FloatArray:
 
 @cache
 def _root_of_side(width: int, n_knots: int) -> FloatArray:
-    """Return the symmetric root of the covariance along a curve or one side of a pair.
+    """Return the symmetric root of the covariance that shrinking assumes for a side.
 
-    Coordinates after the knots belong to missing numbers, and are independent of all
-    others. A side without knots consists of categories, which have no order.
+    A side is a curve, or one of the two columns of a surface. Coordinates after the
+    knots belong to missing numbers, and are independent of all others. A side without
+    knots consists of categories, which have no order.
     """
     root = np.eye(width)
     n = n_knots or width
@@ -116,11 +119,12 @@ def _root_of_side(width: int, n_knots: int) -> FloatArray:
 def measure_smoothness(n_knots: int) -> FloatArray:
     """Return the covariance that shrinking assumes for the heights of a curve.
 
-    Neighbouring heights are assumed to be alike. The share 1 - `ROUGH` of the
-    covariance is that of a random walk from knot to knot, minus the mean of the walk.
-    The rest is independent at each knot. The largest variance in any direction is one.
-    The mean of all heights has the smallest variance, `ROUGH`, because the intercept
-    can replace this mean. In a surface, the curve of the other column can replace it.
+    The heights are the values at the knots. Neighbouring heights are assumed to be
+    alike. The share 1 - `ROUGH` of the covariance belongs to a random walk from knot to
+    knot, from which its mean is subtracted. The rest is independent at each knot. The
+    largest variance in any direction is one. The mean of all heights has the smallest
+    variance, `ROUGH`, because the intercept can take over this mean. In a surface, the
+    curve of the other column can take it over.
     """
     at = np.arange(n_knots, dtype=np.float64)
     walk = np.minimum.outer(at, at)

@@ -3,7 +3,7 @@
 Steps cap the slopes of records. If the target is skewed, caps cut more from one side
 than from the other, and predictions are too low on average. A rare class is predicted
 too rarely, and predicted counts are too small. After the descent, the sum of all slopes
-is therefore released once more, this time without the caps of the metric. This sum says
+is therefore released. The caps of the steps do not apply to this sum. The sum says
 how far predictions are off on average, and the intercept is moved accordingly.
 """
 
@@ -23,8 +23,8 @@ from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray
 
 #: Prior standard deviation of the average error of predictions, divided by the spread
-#: of the residuals. For classes, that spread is 1. Counts have long tails, from which
-#: caps cut more.
+#: of the residuals (1 for classes). The second value is for counts. It is larger,
+#: because caps cut more from the long tails of counts.
 USUAL_ERROR, COUNT_ERROR = 0.07, 0.1
 #: Largest distance by which the intercept is moved.
 FARTHEST = 2.0

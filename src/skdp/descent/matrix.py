@@ -35,9 +35,10 @@ class Matrix(Geometry):
     The paper leaves this geometry to future work. Let A be the noisy XᵀX/n, with
     negative eigenvalues set to zero and `floor` added to all, and let BᵀB = A⁻¹. Slopes
     are capped so that ‖B g_i‖ ≤ C for the gradient g_i of every record. The sum
-    B Σ_i g_i is released with isotropic noise. The step is then w ← w - Bᵀ(B g̃)/(β n),
-    a Newton-like step that converges in tens of passes. If a step moves only a set S of
-    coordinates, A_SS replaces A.
+    B Σ_i g_i is released with isotropic noise, as B g̃. The step is then
+    w ← w - Bᵀ(B g̃)/(β n), where n is the number of rows and β bounds the second
+    derivative of the loss. It resembles Newton's step and converges in tens of passes.
+    If a step moves only a set S of coordinates, A_SS replaces A.
 
     Parameters
     ----------
@@ -234,7 +235,10 @@ class Space:
 
 @dataclass(frozen=True, eq=False)
 class _MatrixPart:
-    """The capped slopes, the matrix B_S and the proximal map of a set S."""
+    """The capped slopes, the matrix B_S and the proximal map of a set S.
+
+    B_Sᵀ B_S is the inverse of A_SS, the block of the metric A for S.
+    """
 
     slopes: queries.Slopes
     root: FloatArray
@@ -252,7 +256,7 @@ class _MatrixSteps:
 
     @property
     def metric(self) -> FloatArray:
-        """The matrix A, for rows as they are encoded (not centred)."""
+        """The matrix A of `Matrix`, for rows as they are encoded (not centred)."""
         if self._metric is None:
             with one_thread(len(self._root)):
                 inverse = np.linalg.inv(self._root)
@@ -286,7 +290,7 @@ class _MatrixSteps:
         )
 
     def query(self, at: IntArray, weights: FloatArray) -> queries.BoundedSum:
-        """Return B_S times the sum of the gradients on S."""
+        """Return B_S (see `_MatrixPart`) times the sum of the gradients on S = `at`."""
         slopes = self.part(at).slopes
         return queries.mapped_gradient(
             self._task.engine, slopes, weights, self._task.neighbours
@@ -297,8 +301,9 @@ class _MatrixSteps:
     ) -> FloatArray:
         """Return the weights after one step on S.
 
-        The step computes w_S - B_Sᵀ g̃/(βn), pulls the result to the start, and applies
-        the proximal map.
+        The step computes w_S - B_Sᵀ r/(βn), where r is the released value, β the
+        curvature of the loss and n the number of rows. It then pulls the result to the
+        start and applies the proximal map.
         """
         if not isinstance(released, Released):
             raise TypeError(
@@ -318,12 +323,13 @@ class _MatrixSteps:
 def make_metric_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Prox:
     """Return the map from w to argmin_u ½ ‖u - w‖²_M + ψ(u), with M = inverse⁻¹.
 
-    The map acts on the rows `at` of the weights. For a ridge it is one linear system,
-    factored once for all steps. For any other separable penalty the map minimises over
-    one coordinate at a time, exactly, starting from the last solution. This converges
-    for a quadratic plus a separable penalty (Tseng 2001). For a penalty that couples
-    coordinates the map takes proximal steps in a diagonal metric that is at least M.
-    The map reads only released values, so it is post-processing.
+    Here ψ is the penalty. The map acts on the rows `at` of the weights. For a ridge, it
+    solves one linear system, which is factored once for all steps. For any other
+    separable penalty, the map minimises exactly over one coordinate at a time, starting
+    from the last solution. This converges for a quadratic plus a separable penalty
+    (Tseng 2001). For a penalty that couples coordinates, the map takes proximal steps
+    in a diagonal metric that is at least M. The map reads only released values, so it
+    is post-processing.
     """
     if not penalty.separable:
         return _make_coupled_prox(inverse, penalty, at)

@@ -209,7 +209,7 @@ class SingleCoordinate(Sampling):
     def importance(cls, smoothness: npt.ArrayLike, floor: float = 0.0) -> Self:
         """Return the sampling with p_j ∝ M_j, mixed with uniform probabilities.
 
-        The mixture ensures that p_j ≥ floor / d.
+        M is the `smoothness`. The mixture ensures that p_j ≥ floor / d.
         """
         owner = "SingleCoordinate.importance"
         weights = check_positive(smoothness, None, owner, "smoothness")
@@ -357,9 +357,10 @@ class Blocks(_OneBlock):
         smoothness: npt.ArrayLike,
         floor: float = 0.0,
     ) -> Self:
-        """Return the sampling with q_B ∝ max_{j∈B} M_j, mixed with q_B = 1/b.
+        """Return the sampling that draws block B with q_B ∝ max_{j∈B} M_j.
 
-        The mixture ensures that q_B ≥ floor / b for b blocks.
+        These probabilities are mixed with 1/b for each of the b blocks, which ensures
+        that q_B ≥ floor / b.
 
         Parameters
         ----------
@@ -368,8 +369,9 @@ class Blocks(_OneBlock):
         smoothness : (d,) array_like
             M, positive and public.
         floor : float
-            In [0, 1]. With block-wise smoothness the utility bound grows with 1/p_min
-            (erratum 6). A floor of 0.5 keeps q_B ≥ 1/(2b).
+            In [0, 1]. With block-wise smoothness, the utility bound grows with 1/p_min,
+            where p_min is the smallest q_B (erratum 6). A floor of 0.5 keeps
+            q_B ≥ 1/(2b).
         """
         owner = "Blocks.importance"
         partition = check_partition(blocks, None, owner, "blocks")
@@ -386,11 +388,14 @@ class Blocks(_OneBlock):
         distance: npt.ArrayLike,
         floor: float = 0.5,
     ) -> Self:
-        """Return the sampling with q_B ∝ √(Σ_{j∈B} M_j δ_j²), mixed with q_B = 1/b.
+        """Return the sampling that draws block B with q_B ∝ √(Σ_{j∈B} M_j δ_j²).
 
-        The mixture ensures that q_B ≥ floor / b for b blocks. Here δ is a public guess
-        of abs(w⁰−w*). Without the mixture, these q minimise R² = ‖w⁰−w*‖² in the norm
-        of M P⁻¹, which is the distance in the paper's utility bound.
+        These probabilities are mixed with 1/b for each of the b blocks, which ensures
+        that q_B ≥ floor / b. Here δ is a public guess of abs(w⁰−w*), the distance of
+        the start w⁰ from the optimum w* in each coordinate. If δ is right, these q,
+        before they are mixed, minimise R² = ‖w⁰−w*‖² in the norm of M P⁻¹, where P is
+        the diagonal matrix of the coordinates' probabilities. R is the distance in the
+        paper's utility bound.
 
         Parameters
         ----------
@@ -401,8 +406,8 @@ class Blocks(_OneBlock):
         distance : (d,) array_like
             δ ≥ 0, public, not all zero.
         floor : float
-            In [0, 1]. The utility bound grows with 1/p_min (erratum 6). A floor of 0.5
-            keeps q_B ≥ 1/(2b).
+            In [0, 1]. The utility bound grows with 1/p_min, where p_min is the smallest
+            q_B (erratum 6). A floor of 0.5 keeps q_B ≥ 1/(2b).
         """
         owner = "Blocks.prior"
         partition = check_partition(blocks, None, owner, "blocks")

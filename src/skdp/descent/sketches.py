@@ -25,8 +25,9 @@ from skdp.schema import FloatArray, IntArray, Layout, check
 
 __all__ = ["Sketched", "bound_image", "randomised_hadamard"]
 
-#: Directions whose squared length in the metric is below this share of the largest one
-#: are left out of a step, because they depend on the other directions of the set.
+#: A step leaves out directions whose squared length in the metric is below this share
+#: of the largest squared length. Up to rounding, they are linear combinations of the
+#: other directions of the set.
 SMALLEST = 1e-10
 
 
@@ -74,12 +75,13 @@ def bound_image(layout: Layout, matrix: FloatArray) -> float:
 class Sketched(Geometry):
     """Steps in the span of a set S of the rows of a matrix Q.
 
-    Let A be the released Gram matrix divided by n, with `floor` added to its
-    eigenvalues, and let N_S = Q_S A Q_Sᵀ. Without a release, N_S is b_S² I, where b_S
-    is a public bound on ‖Q_S x‖ (`bound_image`). Let B_S = N_S^(-1/2) Q_S. Slopes are
-    capped so that ‖B_S g_i‖ ≤ C_S for the gradient g_i of every record, and B_S Σ_i g_i
-    is released with isotropic noise. The step is w ← w - B_Sᵀ (B_S g̃)/(β n). The
-    sampling of the plan draws S from the rows of Q.
+    Let A be the released Gram matrix divided by the number n of rows, with `floor`
+    added to its eigenvalues, and let N_S = Q_S A Q_Sᵀ. Without a release, N_S is
+    b_S² I, where b_S is a public bound on ‖Q_S x‖ (`bound_image`). Let
+    B_S = N_S^(-1/2) Q_S. Slopes are capped so that ‖B_S g_i‖ ≤ C_S for the gradient g_i
+    of every record, and B_S Σ_i g_i is released with isotropic noise, as B_S g̃. The
+    step is w ← w - B_Sᵀ (B_S g̃)/(β n), where β bounds the second derivative of
+    the loss. The sampling of the plan draws S from the rows of Q.
 
     Parameters
     ----------
@@ -102,8 +104,8 @@ class Sketched(Geometry):
         The share of the plan's own probabilities in an adaptive law.
     weighted : bool
         Whether a step is multiplied by explore · p̄(S)/p(S) ≤ 1, where p̄ is the plan's
-        probability of S and p the adaptive one. Such steps are unbiased, and the convex
-        bound covers them.
+        probability of S and p the adaptive one. Such steps are unbiased, and the bound
+        for convex losses in docs/guide/sketches.md covers them.
     """
 
     directions: FloatArray | None = None
@@ -169,8 +171,8 @@ class Sketched(Geometry):
             text = f"{len(self.directions)} public directions"
         metric = "public bounds"
         if self.gram_share:
-            metric = f"the Gram matrix, for {self.gram_share:.0%} of the budget"
-        drawn = "" if self.law == "fixed" else f", sets drawn by {self.law}"
+            metric = f"the Gram matrix (for {self.gram_share:.0%} of the budget)"
+        drawn = "" if self.law == "fixed" else f", with law {self.law!r}"
         return f"steps along {text}, in the metric of {metric}{drawn}"
 
     def prepare(self, task: Task) -> Prepared:
@@ -201,9 +203,9 @@ class Sketched(Geometry):
 class _SketchPart:
     """The values that steps on a set S use.
 
-    `slopes` are capped by the metric, and `root` is B_S. The columns of `vectors` are
-    eigenvectors of B_S D B_Sᵀ, and `values` are the eigenvalues, where the diagonal
-    matrix D has the ridge of each coordinate.
+    `root` is the matrix B_S of `Sketched`, and `slopes` are the capped slopes. Let D be
+    the diagonal matrix with the ridge of each coordinate. Then `values` are the
+    eigenvalues of B_S D B_Sᵀ, and the columns of `vectors` are its eigenvectors.
     """
 
     slopes: queries.Slopes
@@ -237,7 +239,7 @@ class _SketchSteps:
         )
 
     def part(self, at: IntArray) -> _SketchPart:
-        """Return the capped slopes and B_S of the set S = `at`."""
+        """Return the values that steps on the set S = `at` use."""
         key = at.tobytes()
         if key not in self._known:
             self._known[key] = self._make_part(at)
@@ -271,7 +273,7 @@ class _SketchSteps:
         return root, cap * math.sqrt(len(root))
 
     def query(self, at: IntArray, weights: FloatArray) -> queries.BoundedSum:
-        """Return B_S times the sum of the gradients."""
+        """Return B_S (see `Sketched`) times the sum of the gradients, for S = `at`."""
         return queries.mapped_gradient(
             self._task.engine, self.part(at).slopes, weights, self._task.neighbours
         )
@@ -281,8 +283,10 @@ class _SketchSteps:
     ) -> FloatArray:
         """Return the weights after one step on S.
 
-        With c = 1, or the factor of a weighted step, the step is w + B_Sᵀ t, where t
-        minimises ⟨t, B_S g̃⟩/n + β/(2c) ‖t‖² + ψ(w + B_Sᵀ t) for a ridge ψ.
+        The result is w + B_Sᵀ t, where t minimises
+        ⟨t, r⟩/n + β/(2c) ‖t‖² + ψ(w + B_Sᵀ t). Here r is the released value, n the
+        number of rows, β the curvature of the loss and ψ the ridge penalty. If steps
+        are weighted, `FollowingLaw.weigh` returns c. Otherwise c = 1.
         """
         if not isinstance(released, Released):
             raise TypeError(

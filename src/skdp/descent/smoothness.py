@@ -3,8 +3,9 @@
 Let f'' ⪯ H everywhere. A step on a random set S is safe in expectation if v satisfies
 the expected separable overapproximation (ESO) of Qu and Richtárik (2016)::
 
-    Pmat ∘ H ⪯ Diag(p ∘ v),     Pmat_jk = P(j, k ∈ S),     M := v.
+    Pmat ∘ H ⪯ Diag(p ∘ v),   Pmat_jk = P(j, k ∈ S),   p_j = P(j ∈ S),   M := v.
 
+Here ∘ multiplies entry by entry, and F ⪯ G means that G - F is positive semidefinite.
 The coordinate-wise v = diag H is *not* enough for blocks. With it, descent diverges on
 ½(1ᵀw)² for blocks of three or more coordinates (erratum 8). Every formula below follows
 from one of three facts. P_S is the probability of a set, and E the expectation over S.
@@ -39,12 +40,16 @@ RELATIVE_FLOOR = 1e-9
 """Smallest curvature given to a coordinate, relative to the largest entry of H."""
 
 ROUND_UP = 1 + 1e-12
-"""Covers the rounding of an eigenvalue. v may be too large, but never too small."""
+"""Factor by which a computed eigenvalue is raised, to cover its rounding error.
+
+It may make v larger than necessary. A v that is too small would be invalid.
+"""
 
 
 def from_hessian(sampling: Sampling, hessian: npt.ArrayLike) -> FloatArray:
     """Return v with Pmat ∘ H ⪯ Diag(p ∘ v), from a bound H on the Hessian of f.
 
+    Here p_j = P(j ∈ S) and Pmat_jk = P(j, k ∈ S), and a is the sampling's ``coupling``.
     Let h = diag H, D = Diag h, and let λ'(A) be the largest eigenvalue of
     D^{-1/2} A D^{-1/2}. Then v is
 
@@ -107,12 +112,12 @@ def from_bounds(
     curvature: float,
     ridge: float | npt.ArrayLike = 0.0,
 ) -> FloatArray:
-    """Return v that is valid for every table whose records satisfy public bounds.
+    """Return a smoothness v that is valid for every table within public bounds.
 
     Every record has norm at most one on each of G groups of features. A group is a
     scalar in [−1, 1], a one-hot block, or a vector under a joint norm. Let β be the
-    curvature, λ the ridge, and g(S) the number of groups that S has a coordinate in.
-    Then v − λ is
+    curvature, λ the ridge, a the sampling's ``coupling``, and g(S) the number of groups
+    that S has a coordinate in. Then v − λ is
 
     * β for single coordinates;
     * βG for the full set;
@@ -171,6 +176,8 @@ def is_valid(
 ) -> bool:
     """Return whether Pmat ∘ H ⪯ (1 + tolerance) Diag(p ∘ v).
 
+    Here p_j = P(j ∈ S) and Pmat_jk = P(j, k ∈ S).
+
     Parameters
     ----------
     sampling : Sampling
@@ -197,12 +204,13 @@ def is_valid_for_bounds(
 ) -> bool:
     """Return whether v is proved valid for all tables within the public bounds.
 
-    The public bounds are those that `from_bounds` assumes. Let u = v − λ and c_S = β
-    sup_x Σ_{j∈S} x_j²/u_j = β Σ_G max_{j∈G∩S} 1/u_j. Then v is proved valid if E[c_S |
-    j ∈ S] ≤ 1 for every j, or if no entry of v is below the same entry of
-    ``from_bounds``. For the full set, single coordinates and partitions this test is
-    exact, so False means that v fails for some table. For other samplings, the result
-    may be False even if v is valid.
+    The public bounds are those that `from_bounds` assumes. Let β be the curvature, λ
+    the ridge, u = v − λ and
+    c_S = β sup_x Σ_{j∈S} x_j²/u_j = β Σ_G max_{j∈G∩S} 1/u_j. Then v is proved valid if
+    E[c_S | j ∈ S] ≤ 1 for every j, or if every entry of v is at least the entry that
+    ``from_bounds`` returns. For the full set, single coordinates and partitions this
+    test is exact, so False means that v fails for some table. For other samplings, the
+    result may be False even if v is valid.
 
     Parameters
     ----------
@@ -254,7 +262,7 @@ def _stretch(hess: FloatArray, h: FloatArray) -> float:
 
 
 def _largest_ratio(sampling: Sampling, hess: FloatArray, v: FloatArray) -> float:
-    """Return the least c with Pmat ∘ H ⪯ c Diag(p ∘ v)."""
+    """Return the least c with Pmat ∘ H ⪯ c Diag(p ∘ v), as in `is_valid`."""
     joint = sampling.pair_probabilities(np.arange(sampling.n_coordinates)) * hess
     root = np.sqrt(sampling.probabilities * v)
     return float(np.linalg.eigvalsh(joint / root[:, None] / root[None, :])[-1])

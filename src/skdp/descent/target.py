@@ -1,8 +1,9 @@
 """Estimate the target's location and spread before the first step.
 
-This spends a small share of μ² on one histogram of the target. The histogram gives the
-constant model and, for a numeric target, the spread of the target around that model.
-The descent starts at the constant model, and weights are shrunk towards it.
+This spends a small share of the budget (of μ²) on one histogram of the target. The
+histogram gives the constant model, which makes the same prediction for every row. For a
+numeric target, it also gives the spread of the target around that prediction. The
+descent starts at the constant model, and weights are shrunk towards it.
 """
 
 from __future__ import annotations
@@ -22,22 +23,24 @@ from skdp.schema import FloatArray
 
 #: Number of equal bins for a numeric target.
 N_BINS = 32
-#: Prior guesses: the variance of a class's share, and for a numeric target in [-1, 1]
-#: the variance of its mean and the mean distance of its values from this mean.
+#: Prior guesses, towards which noisy estimates are shrunk. CLASS_VARIANCE and
+#: MEAN_VARIANCE say how much a class's share, and the mean of a target in [-1, 1], vary
+#: from table to table. USUAL_SCALE is the usual mean absolute deviation of a target.
 CLASS_VARIANCE, MEAN_VARIANCE, USUAL_SCALE = 0.08, 0.1, 0.25
 #: Spread of the residuals relative to the spread of the target, if the model explains
 #: two thirds of the target's variance.
 RESIDUAL = 0.6
-#: Error of the distribution function at which the estimated scale and the prior guess
-#: get equal weight.
+#: If the estimated distribution function of the target has this error, the estimated
+#: scale and the prior guess get equal weight.
 DOUBTFUL = 0.15
 
 
 @dataclass(frozen=True, eq=False)
 class ConstantModel:
-    """The margins (k,) of a constant model, and the target's spread around the model.
+    """A model that makes the same prediction for every row.
 
-    The spread `scale` is 1 for classes.
+    `margins` has one entry per output of the loss. `scale` estimates the mean
+    absolute deviation of a numeric target from the prediction. It is 1 for classes.
     """
 
     margins: FloatArray

@@ -23,7 +23,7 @@ _ONE_AT_A_TIME = Lock()
 
 @contextmanager
 def one_thread(n_rows: int) -> Iterator[None]:
-    """Limit linear algebra to one thread, if a matrix has few rows."""
+    """Limit linear algebra to one thread, if `n_rows` is at most `SMALL`."""
     if n_rows > SMALL:
         yield
         return

@@ -16,7 +16,7 @@ from skdp.privacy.queries import Engine
 from skdp.schema import check
 from skdp.tables.placed import PlacedTable
 
-#: Makes the engine for encoded records.
+#: A function that makes an engine for encoded records.
 MakeEngine = Callable[[Records], Engine]
 
 
@@ -35,7 +35,8 @@ class EngineEntry:
     threaded : bool
         Whether the class takes ``n_threads``.
     addressed : bool
-        Whether the class takes ``address``, which follows the name: ``name://address``.
+        Whether the class takes ``address``. Users write it after the engine's name, as
+        in ``"dask://host:port"``.
     """
 
     location: str
@@ -116,7 +117,7 @@ def choose_engine(name: str = "auto", n_threads: int | None = None) -> MakeEngin
 
 
 def is_dask(table: Any) -> bool:
-    """Return whether a table is an object of Dask."""
+    """Return whether a table is a Dask collection, such as a Dask data frame."""
     return any(one.__module__.split(".")[0] == "dask" for one in type(table).__mro__)
 
 

@@ -1,9 +1,10 @@
 """Combine several columns of codes into one column with a code per combination.
 
 A step over all columns is faster if it reads one byte per row instead of, for example,
-three. When weights change, a combination changes the margin by the sum of the changes
-for its codes. Conversely, the sum for a single code is the total over all combinations
-that contain the code. Both are exact integers, so results stay the same bit by bit.
+three. When weights change, the margin of a row changes by a sum over the row's codes.
+This sum is computed once per combination. Conversely, slopes are added up for each
+combination, and the sum for a single code is the total over all combinations that
+contain the code. All sums are exact integers, so results stay the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class CombinedCodes(NamedTuple):
     ----------
     groups : the groups that are combined
     slots : the first slot of each group
-    shape : the width of each group, including its spare slot for rows without a level
+    shape : the number of slots of each group, including a spare slot. The code of a row
+        that has none of the group's levels points to the spare slot.
     start : the first slot of the combinations
     """
 

@@ -3,8 +3,8 @@
 numba reports the start of each compilation. A kernel is compiled only if numba's disk
 cache does not contain it. The message must not depend on records, so it is printed only
 for one kernel, the sweep, which is called whenever a compiled engine is made. Other
-kernels are compiled again if the rows are in a file. A message about those kernels
-would therefore reveal something about the number of rows.
+kernels may be compiled again if the rows are kept in a file, which happens if there are
+many rows. A message about those kernels would therefore depend on the number of rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 from numba.core import event
 
 from skdp.engines import kernels
-from skdp.schema import FloatArray
 
 #: The rough number of seconds that compiling takes.
 SECONDS = 10
@@ -53,12 +52,8 @@ class CompilationListener(event.Listener):
 event.register("numba:compile", CompilationListener())  # type: ignore[no-untyped-call]  # of numba
 
 
-def compile_sweep(table: FloatArray) -> None:
-    """Compile the sweep, or load it from the cache, before any row is read.
-
-    The values in `table` do not matter.
-    """
-    none, taken = np.zeros((0, 3), np.int64), np.zeros(1, np.int64)
-    totals, moves = np.zeros((2, 1, 1), np.int64), np.zeros((1, 1))
-    formula = kernels.MEAN, np.zeros(7), table
-    kernels.sweep(none, taken.ctypes.data, none, none, moves, 1, totals, *formula)
+def compile_sweep() -> None:
+    """Compile the sweep, or load it from the cache, before any row is read."""
+    taken = np.zeros(1, np.int64)
+    nothing = kernels.Job(*[0] * len(kernels.Job._fields))
+    kernels.sweep(np.array(nothing._replace(taken=taken.ctypes.data)), 0)

@@ -44,7 +44,7 @@ FORMULAS = {
 class Formula(NamedTuple):
     """The formula for the slope of a loss.
 
-    The fields are the last three arguments of the kernel `sweep`.
+    The fields belong to a `kernels.Job`.
     """
 
     code: int
@@ -118,7 +118,7 @@ class CompiledEngine:
         default = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # dynamic
         sizes = [len(chunk.target) for chunk in records.chunks]
         self._threads = Threads(n_threads or int(default), sizes, rests)
-        compile_sweep(_NO_TABLE)
+        compile_sweep()
         make = partial(KernelRows.of, slots=self._slots)
         self._rows = self._threads.map(make, records.chunks)
 
@@ -150,16 +150,24 @@ class CompiledEngine:
         chunks[:, 3] = [array.ctypes.data for array in self._margins] or 0
         chunks[:, 5:9] = bounds
 
-        def sweep(share: Ranges) -> npt.NDArray[np.int64]:
-            totals = np.zeros((2, n_outputs, slots.wide), np.int64)
-            ranges = share.array, share.taken.ctypes.data
-            kernels.sweep(*ranges, chunks, programs, moves, lanes, totals, *formula)
-            return totals
+        def make_job(ranges: Ranges, totals: npt.NDArray[np.int64]) -> kernels.Job:
+            return kernels.Job(
+                *(ranges.array.ctypes.data, len(ranges.array)),
+                ranges.taken.ctypes.data,
+                *(chunks.ctypes.data, len(chunks)),
+                *(programs.ctypes.data, len(programs)),
+                *(moves.ctypes.data, *moves.shape),
+                totals.ctypes.data,
+                lanes,
+                formula.code,
+                formula.parameters.ctypes.data,
+                *(formula.table.ctypes.data, len(formula.table)),
+            )
 
         entries = n_outputs * (16 + len(changed) + len(at))
         self._weights = None  # invalid until all margins have been moved
-        nothing = np.zeros((2, n_outputs, slots.wide), np.int64)
-        total = sum(self._threads.run(sweep, entries), start=nothing)
+        shape = 2, n_outputs, slots.wide
+        total = self._threads.sweep(make_job, shape, entries)
         for combined in slots.combined:
             combined.gather(total.reshape(-1, slots.wide))
         self._asked = units.copy()

@@ -34,8 +34,9 @@ class Slots:
         self.group_of = layout.group_of
         self.of = np.arange(layout.n_features) + self.group_of
         self.count = layout.n_features + len(layout.groups)
-        #: The number of feature units in a stored 1. Numbers and hats are stored in
-        #: units, but codes and the intercept are added up as ones.
+        #: For each coordinate, the value of a stored 1 in feature units. Numbers and
+        #: hats are stored in feature units, so the value is 1. Codes and the intercept
+        #: are added up as ones, and each of these stands for FEATURE_ONE units.
         self.worth = np.array(
             [
                 1 if group.kind in ("dense", "hats") else FEATURE_ONE
@@ -103,7 +104,7 @@ class KernelRows:
             lines[g] = kind, slot, group.width, stride, _address_of(part)
         target = chunk.target
         target = target.view(np.uint16) if target.dtype == np.int16 else target
-        # Adjacent columns of numbers are processed four at a time.
+        # Sort lines by kind, because adjacent columns are processed four at a time.
         order = np.argsort(lines[:, kernels.KIND], kind="stable")
         return cls(
             n_rows=len(chunk.target),
@@ -227,13 +228,13 @@ def _as_matrix(part: AnyArray) -> AnyArray:
 def _as_positions(part: AnyArray, group: Group) -> AnyArray:
     """Return the positions of hat functions as contiguous uint32 (n, axes).
 
-    A kernel reads the knots below and above each position. If these knots are not
-    coordinates of the group, the position is replaced by that of the spare slot.
+    A kernel reads the knots below and above each position. So a position beyond the
+    last knot is replaced by the position of the spare slot.
     """
     check(
         len(group.axes) in (1, 2) and part.shape[1] == len(group.axes),
-        f"Positions of {group.name!r} must have one column per axis, for 1 or 2 axes, "
-        f"got {part.shape[1]} for {len(group.axes)}.",
+        f"Positions of {group.name!r} must have 1 or 2 axes and as many columns, got "
+        f"axes: {len(group.axes)}, columns: {part.shape[1]}.",
     )
     part = np.ascontiguousarray(part, np.uint32)
     most = (np.array(group.axes, np.uint32) - 1) * FEATURE_ONE
@@ -246,23 +247,25 @@ def _as_positions(part: AnyArray, group: Group) -> AnyArray:
 
 
 class NumbersFirst:
-    """Coordinates reordered with numbers first, for sums over pairs of columns.
+    """An order of coordinates with numbers first, for sums over pairs of columns.
+
+    A place is a position in this order. A spare place follows each group of codes and
+    each group of hats.
 
     Attributes
     ----------
     dense : int array
         The coordinates of numbers, in groups of kind "dense" and "ones".
     slots : int array
-        The first place of each group of codes. A spare place follows each group.
-    hats : list
-        The index, the first place and the group itself, for each group of hats. A spare
-        place follows each group.
+        The first place of each group of codes.
+    hats : list of (int, int, Group)
+        For each group of hats: its index, its first place, and the group itself.
     of : int array
-        The place of each coordinate in the new order.
+        The place of each coordinate.
     count : int
         The number of places.
     worth : int array
-        The number of feature units in a stored 1, for each coordinate.
+        For each coordinate, the value of a stored 1 in feature units.
     """
 
     def __init__(self, slots: Slots) -> None:
@@ -308,7 +311,8 @@ class NumbersFirst:
     def choose_sizes(self, width: int = 0) -> tuple[int, int, int, int]:
         """Return the argument `sizes` of `matrix_kernels.add_up_pairs`.
 
-        `width` is the number of additional columns that the kernel computes per row.
+        `width` is how many numbers a kernel computes for each row, in addition to those
+        that it reads.
         """
         entries = sum(1 << len(group.axes) for *_, group in self.hats)
         numbers = max(1, len(self.dense) + width + 2 * entries)

@@ -4,9 +4,9 @@ Rows are copied to the GPU once, with their targets, weights, caps and margins. 
 step, only the model's weights go to the GPU, and only sums come back. If the table does
 not fit into the GPU's memory, each step copies the rest of it in pieces.
 
-A table of single numbers and categories, with a loss of one output, is swept by one
-kernel of ``cuda_kernels.cu``. For all other tables, tiles of rows are expanded to
-matrices of integers, whose products are exact in double precision.
+If a table has only single numbers and categories, and the loss has one output, one
+kernel of ``cuda_kernels.cu`` does all the work of a step. Otherwise, tiles of rows are
+expanded to matrices of integers, whose products are exact in double precision.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ from skdp.schema import FloatArray, IntArray
 
 #: Share of the free memory that rows may fill. The rest is for tiles, caps and margins.
 MEMORY_SHARE = 0.6
-#: Number of entries of an expanded tile, which are doubles.
+#: Largest number of doubles in an expanded tile.
 TILE_ENTRIES = 1 << 27
 #: Largest number of rows of a tile. Sums over its rows stay below 2⁵³.
 TILE_ROWS = 1 << 22
-#: The same limit if rows belong to persons. Slopes are then on a finer grid.
+#: Largest number of rows of a tile if rows belong to persons. The grid of slopes is
+#: finer then, so sums have more units.
 UNIT_TILE_ROWS = 1 << 18
 #: Largest number of rows whose sums fit in 64 bits. Each row adds at most 2³¹.
 MOST_ROWS = 1 << 31
-#: Threads of a block, and blocks per processor of the GPU.
+#: Number of threads per block, and number of blocks per processor of the GPU.
 THREADS, BLOCKS = 256, 2
 #: Largest number of columns of each kind in one sweep, as the kernels define it.
 MOST_COLUMNS = 48
@@ -135,16 +136,13 @@ class CudaEngine:
 
     @cached_property
     def _may_sweep(self) -> bool:
-        """Whether one kernel can sweep this table."""
+        """Whether one kernel can read all columns of this table in one sweep."""
         places = self._places
         most = max(len(places.numbers), len(places.bytes), len(places.shorts))
         return not (places.sparse or places.hats) and most <= MOST_COLUMNS
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
-        """Return Σ_i x_i,at s_i, shape (len(at), k), at the weights `units`.
-
-        The result is in units of one feature unit times one slope unit.
-        """
+        """Return the same gradient as `ReferenceEngine.gradient`."""
         formula = Formula.of(slopes, self._unit)
         caps = self._caps_on_gpu(slopes)
         if units.shape[1] == 1 and self._may_sweep and slopes.bits <= SLOPE_BITS:
@@ -154,7 +152,10 @@ class CudaEngine:
         return self._expand(units, at, formula, caps)
 
     def _caps_on_gpu(self, slopes: Slopes) -> list[Any]:
-        """Return the caps of each slab on the GPU, or None per slab without caps."""
+        """Return the caps of each slab's rows, on the GPU.
+
+        If there are no caps, the entry for each slab is None.
+        """
         if slopes.caps is None:
             return [None] * len(self._slabs)
         if isinstance(slopes.caps, Caps):
@@ -183,7 +184,7 @@ class CudaEngine:
 
     @cached_property
     def _copies(self) -> int:
-        """Copies of its sums over codes that a thread block keeps: 1, 2, 4, … or 32."""
+        """Number of copies of sums over codes per thread block: 1, 2, 4, … or 32."""
         room = COPIES_SHARED // (4 * max(1, self._places.n_slots))
         return min(32, 1 << max(0, room.bit_length() - 1))
 
@@ -343,7 +344,7 @@ class CudaEngine:
         return cupy.asarray(self._places.list_coordinates())
 
     def gram(self) -> BigInts:
-        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        """Return the same Gram matrix as `ReferenceEngine.gram`."""
         d = self._places.layout.n_features
         total = big(np.zeros((d, d)))
         for _, slab, rows in self._tiles(d):
@@ -374,11 +375,7 @@ class CudaEngine:
         return Caps(found, [slab.chunks for slab in self._slabs])
 
     def counts(self, n_classes: int) -> BigInts:
-        """Add up the shares (`Records.find_share`) of the rows of each class.
-
-        Rows of weight zero are left out, unless n_classes = 1. Codes beyond the last
-        class count as the last class.
-        """
+        """Return the same class counts as `ReferenceEngine.counts`."""
         total = np.zeros(n_classes, np.int64)
         for _, slab in self._on_gpu():
             n, share = slab.n_rows, self.records.one // slab.divisor
@@ -393,7 +390,7 @@ class CudaEngine:
 
 
 def _describe(formula: Formula, divisor: int = 1) -> Any:
-    """Return the formula's struct for kernels, with its scale divided by `divisor`."""
+    """Return the formula as a struct for kernels, with slopes divided by `divisor`."""
     described = np.zeros(1, _FORMULA)
     described[0] = (*formula.parameters, len(formula.table) - 1)
     described["scale"] /= divisor

@@ -26,9 +26,10 @@ class Places:
     """Where coordinates are stored, and their slots in the kernels' arrays.
 
     Numbers and codes are stored by column. Several columns of codes may be combined
-    into a further column, which full steps read instead. The slots of each group end
-    with a spare slot. If a row has none of the group's levels, its code refers to the
-    spare slot. The slots of combined columns come after all others.
+    into a further column. Steps over all columns read the combined column instead. The
+    slots of each group end with a spare slot. If a row has none of the group's levels,
+    its code refers to the spare slot. The slots of combined columns come after all
+    others.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -50,15 +51,16 @@ class Places:
         n_slots = layout.n_features + len(groups)
         self.combined = combine_codes(layout, n_slots)
         self.n_slots = n_slots + sum(combined.size for combined in self.combined)
-        #: Whether each coordinate is one level of a code.
+        #: Whether each coordinate belongs to a group of codes.
         self.is_code = np.isin(layout.group_of, coded)
 
     def choose_bytes(self, needed: Any) -> list[tuple[int, int]]:
         """Choose the columns of one-byte codes that a sweep reads.
 
-        Return each column's line in the array of bytes and its first slot. `needed`
-        says for each group whether the sweep needs it. A combined column is read if all
-        of its groups are needed. Combined columns are stored last.
+        For each of these columns, return its row in the array `Slab.bytes` and its
+        first slot. `needed` says for each group whether the sweep needs it. A combined
+        column is read if all of its groups are needed. Combined columns are stored
+        last.
         """
         left = {g: self.layout.groups[g].start + g for g in self.bytes if needed[g]}
         found = []
@@ -101,7 +103,8 @@ class Slab:
 
     Each kind of column has one array, which is stored transposed: line j of the array
     holds the values of column j. `chunks` are the lengths of the chunks that were
-    joined. Padding at the end has weight 0. All chunks have the same `divisor`.
+    joined. Padding at the end has weight 0. All chunks have the same `divisor`, which
+    `Chunk` explains.
     """
 
     chunks: list[int]
@@ -184,7 +187,7 @@ def join_chunks(chunks: Sequence[Chunk], places: Places, xp: Any) -> Slab:
 
 
 class Caps(Sequence[Any]):
-    """The caps of all rows, kept on the GPU.
+    """The caps on the slopes of all rows, kept on the GPU.
 
     Reading entry i copies the caps of the i-th chunk to this process.
     """

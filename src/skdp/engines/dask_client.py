@@ -87,7 +87,7 @@ class Cluster:
         """Start a task, on the given worker or anywhere, and return its future.
 
         The name of a task consists of the name of its function and random digits.
-        Dask's usual names would contain a hash of the arguments.
+        Dask's usual names would contain a hash of the arguments, which may hold rows.
         """
         return self.client.submit(
             task,
@@ -200,7 +200,7 @@ def _refuse(future: Any) -> None:
     error = None if future.status in ("cancelled", "lost") else future.exception()
     if error is None or isinstance(error, (FutureCancelledError, KilledWorker)):
         raise WorkersLostError
-    # The error's message may quote an argument. It cannot if it names a missing module.
+    # A message may quote an argument, so it is shown only if it names a missing module.
     detail = f": {error}" if isinstance(error, ImportError) else ""
     raise ClusterError(
         f"A task could not run on the cluster ({type(error).__name__}{detail})."
@@ -217,7 +217,8 @@ def _get_current() -> Any:
 class _Quiet:
     """Hides Dask's messages below ERROR until it is closed.
 
-    Dask's own ``silence_logs`` ends with the first of several clusters.
+    Dask's own option ``silence_logs`` is not enough. If there are several clusters, it
+    shows messages again as soon as the first cluster is closed.
     """
 
     n_open: ClassVar[int] = 0

@@ -201,7 +201,7 @@ class ClusterCaps(Sequence[AnyArray]):
     settings : Settings
         The settings from which workers compute the caps.
     future : Future
-        The future of the same settings on the cluster.
+        A future for the same settings, which tasks on the cluster receive.
     engine : DaskEngine
         The engine that holds the rows.
     """
@@ -273,10 +273,7 @@ class DaskEngine:
         return self._known[1]
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
-        """Return Σ_i x_i,at s_i, shape (len(at), k), at the weights `units`.
-
-        One unit of the result is a step of the features' grid times one of the slopes'.
-        """
+        """Return the same gradient as `ReferenceEngine.gradient`."""
         job = self._job(dask_tasks.compute_gradient, units, at)
         if isinstance(slopes.caps, ClusterCaps):
             return self._add_up(job, slopes.caps.future)
@@ -293,15 +290,11 @@ class DaskEngine:
         return self._add_up(job)
 
     def gram(self) -> BigInts:
-        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        """Return the same Gram matrix as `ReferenceEngine.gram`."""
         return self._add_up(self._job(dask_tasks.compute_gram))
 
     def counts(self, n_classes: int) -> BigInts:
-        """Add up the shares (`Records.find_share`) of the rows of each class.
-
-        Rows of weight zero are left out, unless n_classes = 1. Codes beyond the last
-        class count as the last class.
-        """
+        """Return the same class counts as `ReferenceEngine.counts`."""
         return self._add_up(self._job(dask_tasks.count_classes, n_classes))
 
     def caps(self, metric: Metric, slopes: Slopes) -> ClusterCaps:
@@ -322,7 +315,7 @@ def send_rows(records: Records, cluster: Cluster) -> Partitions:
     parts = []
     for run in runs:
         chunks = tuple(
-            # Do not send the view of a file that a chunk may have.
+            # A chunk may hold a view of a file. The new chunk leaves it out.
             Chunk(chunk.parts, chunk.target, chunk.weight, chunk.divisor)
             for chunk in (records.chunks[i] for i in run.tolist())
         )

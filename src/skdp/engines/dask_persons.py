@@ -49,7 +49,7 @@ class ClusterCounts(RowCounts):
         self._start()
 
     def _start(self) -> None:
-        """Start the tasks that count rows. Keep only the results of the last tasks."""
+        """Start the tasks that count rows, and keep only their final results."""
         call, workers = dask_tasks.call, self._cluster.find_workers()
         n_buckets, (worker, *_) = min(len(workers), MOST_BUCKETS), workers
 

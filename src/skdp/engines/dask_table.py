@@ -180,7 +180,7 @@ def place_files(given: str | PathLike[str], cluster: Cluster) -> ClusterTable:
 
 
 def _hand_out(parts: Sequence[Part], counts: RowCounts | None) -> Sequence[Part]:
-    """Return the parts. Each part gets the row counts of its own persons."""
+    """Return the parts, each with the row counts of the persons who are in it."""
     if counts is None:
         return parts
     assert isinstance(counts, ClusterCounts)

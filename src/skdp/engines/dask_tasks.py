@@ -46,8 +46,8 @@ class Settings:
     metric : Metric, optional
         The matrix that caps are computed from. Workers compute and keep the caps.
     divide : bool
-        Whether workers divide slopes among a person's rows, because the caller does not
-        have the rows.
+        Whether workers divide the bound on a person's slopes among the person's rows.
+        They must if the caller does not have the rows.
     """
 
     name: str
@@ -59,8 +59,9 @@ class Settings:
 class Partition:
     """The encoded rows of a partition, on the worker that read them.
 
-    Only the error survives pickling. If Dask moves a partition to another worker or to
-    disk, its rows are lost, and the caller requests that they be read again.
+    Pickling leaves out the rows, and keeps only the error that reading them raised. If
+    Dask moves a partition to another worker or to disk, its rows are lost, and the
+    caller requests that they be read again.
     """
 
     def __init__(self, records: Records | None, error: Exception | None = None) -> None:
@@ -128,7 +129,8 @@ class Job:
     n_threads : int, optional
         The threads of each worker. By default, as many as Dask gives to the worker.
     own : dict
-        A last argument for single partitions, by the partition's number.
+        The value of a further, last argument for each partition, by the partition's
+        number. If this is empty, there is no such argument.
     """
 
     work: Callable[..., Any]

@@ -15,7 +15,7 @@ the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -54,8 +54,13 @@ Codes = npt.NDArray[Any]
 Program = npt.NDArray[np.int64]
 
 
-def kernel(*, integers: bool = False) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator that compiles a function on its first call.
+def kernel(
+    signature: Any = None, *, integers: bool = False
+) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that compiles a function.
+
+    Without a signature, the function is compiled on its first call, and again for
+    arguments of other types.
 
     The compiled code is kept on disk if possible. Set `integers` only for functions
     that add exact integers, because it lets the compiler reorder operations.
@@ -65,9 +70,9 @@ def kernel(*, integers: bool = False) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:
-            return numba.njit(function, cache=True, **options)
+            return numba.jit(signature, cache=True, **options)(function)
         except RuntimeError:  # no writable directory, so compile in each process
-            return numba.njit(function, **options)
+            return numba.jit(signature, **options)(function)
 
     return decorate
 
@@ -547,48 +552,81 @@ def _round(
                     slopes[c, i] = np.trunc(slopes[c, i] * factor)
 
 
+class Job(NamedTuple):
+    """A sweep over rows, as the kernel `sweep` reads it.
+
+    Attributes
+    ----------
+    ranges, n_ranges
+        The address of an array int64 (m, 3), and m. For each range of rows it has the
+        index of the chunk, the first row, and the row after the last. A range has so
+        few rows that float64 adds them up exactly.
+    taken
+        The address of the number of ranges that threads have taken (int64). Each thread
+        takes the next range until none is left.
+    chunks, n_chunks
+        The address of an array int64 (n, 10), and n. For each chunk it has the
+        addresses of the targets (uint16), weights (float32), caps (int32) and margins
+        (float64), and the number of rows. The address of caps is 0 if rows have no
+        caps, and that of margins is 0 if margins are not kept. Then come the first line
+        and the end of two programs: for the columns whose weights changed, and for the
+        columns to add up. The last number is the divisor of the chunk's slopes.
+    programs, n_lines
+        The address of the programs of all chunks, int64 (lines, 5), and the number of
+        lines.
+    moves, n_outputs, n_slots
+        The address of the changes of the weights, float64 (k, slots), and the two
+        sizes. If margins are not kept, they start at zero.
+    totals
+        The address of the output, int64 (threads, 2, k, slots), to which `sweep` adds.
+        A sum is totals[:, 0] · 2³² + totals[:, 1], because one word is too short for
+        the sum over 2²⁸ persons.
+    lanes
+        The number of accumulators that rows use in turn, 1 or 4.
+    formula, parameters, table, n_entries
+        The slope of the loss, as `skdp.engines.compiled.Formula` describes it. The
+        arrays are given by their addresses.
+    """
+
+    ranges: int
+    n_ranges: int
+    taken: int
+    chunks: int
+    n_chunks: int
+    programs: int
+    n_lines: int
+    moves: int
+    n_outputs: int
+    n_slots: int
+    totals: int
+    lanes: int
+    formula: int
+    parameters: int
+    table: int
+    n_entries: int
+
+
 @kernel()
-def sweep(
-    ranges: npt.NDArray[np.int64],
-    taken: int,
-    chunks: npt.NDArray[np.int64],
-    programs: Program,
-    moves: Floats,
-    lanes: int,
-    totals: npt.NDArray[np.int64],
-    formula: int,
-    parameters: Floats,
-    table: Floats,
-) -> None:
+def sweep(job: npt.NDArray[np.int64], thread: int) -> None:
     """Update the margins of some rows, compute their slopes and add up gradients.
+
+    Threads that call this function with the same job share its ranges of rows.
 
     Parameters
     ----------
-    ranges : int64 (m, 3)
-        For each range of rows: the index of its chunk, its first row, and the row after
-        its last. A range has so few rows that float64 adds them up exactly.
-    taken : int
-        The address of the number of ranges that threads have taken (int64). Each thread
-        takes the next range until none is left.
-    chunks : int64 (chunks, 10)
-        For each chunk: the addresses of its targets (uint16), weights (float32), caps
-        (int32) and margins (float64), and its number of rows. The address of caps is 0
-        if rows have no caps, and that of margins is 0 if margins are not kept. Then
-        come the first line and the end of two programs: for the columns whose weights
-        changed, and for the columns to add up. The last number is the divisor of the
-        chunk's slopes.
-    programs : int64 (lines, 5)
-        The programs of all chunks.
-    moves : float64 (k, slots)
-        The changes of the weights. If margins are not kept, they start at zero.
-    lanes : int
-        Number of accumulators that rows use in turn, 1 or 4.
-    totals : int64 (2, k, slots)
-        The output, to which this function adds. A sum is totals[0] · 2³² + totals[1],
-        because one word is too short for the sum over 2²⁸ persons.
-    formula, parameters, table
-        The slope of the loss, as `skdp.engines.compiled.Formula` describes it.
+    job : int64 (16,)
+        Addresses and sizes, as `Job` lists them.
+    thread : int
+        Which of the job's totals this call adds to.
     """
+    ranges = carray(_int64(job[0]), (job[1], 3))
+    taken = job[2]
+    chunks = carray(_int64(job[3]), (job[4], 10))
+    programs = carray(_int64(job[5]), (job[6], 5))
+    moves = carray(_float64(job[7]), (job[8], job[9]))
+    totals = carray(_int64(job[10]), (thread + 1, 2, job[8], job[9]))[thread]
+    lanes, formula = job[11], job[12]
+    parameters, table = carray(_float64(job[13]), 7), carray(_float64(job[14]), job[15])
     k = len(moves)
     sums = np.zeros((lanes, k, moves.shape[1]))
     slopes, scratch = np.empty((k, TILE)), np.empty((2, TILE))

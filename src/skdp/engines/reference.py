@@ -88,9 +88,10 @@ class ReferenceEngine:
         self._weights = units.copy()
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
-        """Return Σ_i x_i,at s_i, shape (len(at), k), at the weights `units`.
+        """Return the gradient Σ_i x_i s_iᵀ at coordinates `at`, shape (len(at), k).
 
-        One unit of the result is a step of the features' grid times one of the slopes'.
+        Row i has features x_i and, at the weights `units`, slopes s_i: one per output
+        of the loss. The result is in units of one feature unit times one slope unit.
         """
         if self.records.elsewhere:
             total = self.records.add_up(partial(_compute_gradient, units, at, slopes))
@@ -104,7 +105,10 @@ class ReferenceEngine:
         return total
 
     def gram(self) -> BigInts:
-        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸.
+
+        Row i has features x_i and counts as share_i parts (`Records.find_share`).
+        """
         at = np.arange(self._layout.n_features)
         total = big(np.zeros((len(at), len(at))))
         for _, chunk, rows in self._pieces():
@@ -113,10 +117,10 @@ class ReferenceEngine:
         return total
 
     def counts(self, n_classes: int) -> BigInts:
-        """Add up the shares (`Records.find_share`) of the rows of each class.
+        """Count the rows of each class. A row counts as `Records.find_share` parts.
 
-        Rows of weight zero are left out, unless n_classes = 1. Codes beyond the last
-        class count as the last class.
+        Rows of weight zero are left out, unless n_classes = 1. If the code of a row's
+        target is beyond the last class, the row counts for the last class.
         """
         total = big(np.zeros(n_classes))
         for _, chunk, rows in self._pieces():

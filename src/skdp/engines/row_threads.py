@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from skdp.engines.kernels import TILE
+from skdp.engines import kernels
+from skdp.engines.kernels import TILE, Job
+from skdp.engines.team import Team
 
 #: Largest number of rows that one kernel call adds up in float64. Sums then stay below
 #: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
@@ -18,10 +20,14 @@ MOST_ROWS = 1 << 18
 #: Rough number of column entries that make it worthwhile to use one more thread.
 TASK_ENTRIES = 1 << 21
 #: Number of ranges of rows per thread. With short ranges, all threads finish at about
-#: the same time. With long ones, they take turns less often.
-RANGES = 16
+#: the same time.
+RANGES = 64
+#: The same for rows in a file. Each of these ranges takes a call from Python.
+FILE_RANGES = 16
 #: Smallest number of rows for which `Threads.map` uses several threads.
 MANY_ROWS = 1 << 20
+
+Totals = npt.NDArray[np.int64]
 
 
 class Ranges:
@@ -71,6 +77,10 @@ class Threads:
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._n_threads)
 
+    @cached_property
+    def _team(self) -> Team:
+        return Team(self._n_threads)
+
     def map(self, work: Callable[[Any], Any], chunks: Iterable[Any]) -> list[Any]:
         """Return ``work(chunk)`` for each chunk."""
 
@@ -95,9 +105,7 @@ class Threads:
         A row counts as `entries` units of work, so small tables use fewer threads. If
         `only` is given, only the rows of the chunks with these indices are used.
         """
-        indices = range(len(self._sizes)) if only is None else only
-        n_rows = sum(self._sizes[index] for index in indices)
-        n_threads = max(1, min(self._n_threads, -(-n_rows * entries // TASK_ENTRIES)))
+        n_threads = self._count(entries, only)
         ranges = self._cut(n_threads, only)
         if any(self._rests):  # memory must be released after each range
             shares = [Ranges(one) for one in ranges[:, None]]
@@ -117,8 +125,47 @@ class Threads:
             return list(map(work_and_rest, shares))
         return list(self._pool.map(work_and_rest, shares))
 
+    def sweep(
+        self,
+        make_job: Callable[[Ranges, Totals], Job],
+        shape: tuple[int, ...],
+        entries: int,
+    ) -> Totals:
+        """Divide a sweep among threads, and return the sum of their totals.
+
+        Parameters
+        ----------
+        make_job : callable
+            Returns the job for given ranges and totals (threads, *shape).
+        shape : tuple of int
+            The shape of the totals of a thread.
+        entries : int
+            The units of work per row, as in `run`.
+        """
+
+        def work(share: Ranges) -> Totals:
+            own = np.zeros((1, *shape), np.int64)
+            kernels.sweep(np.array(make_job(share, own)), 0)
+            return own
+
+        n_threads = self._count(entries)
+        totals: Totals = np.zeros((n_threads, *shape), np.int64)
+        if n_threads == 1 or any(self._rests):
+            totals = np.concatenate([totals, *self.run(work, entries)])
+        else:
+            ranges = Ranges(self._cut(n_threads))
+            self._team.sweep(make_job(ranges, totals), n_threads)
+        total: Totals = totals.sum(axis=0)
+        return total
+
+    def _count(self, entries: int, only: frozenset[int] | None = None) -> int:
+        """Return the number of threads for rows with `entries` units of work each."""
+        indices = range(len(self._sizes)) if only is None else only
+        n_rows = sum(self._sizes[index] for index in indices)
+        return max(1, min(self._n_threads, -(-n_rows * entries // TASK_ENTRIES)))
+
     def _cut(
-        self, n_threads: int, only: frozenset[int] | None
+        self, n_threads: int, only: frozenset[int] | None = None
     ) -> npt.NDArray[np.int64]:
         """Divide all rows, or the rows of the chunks in `only`, into ranges (m, 3)."""
         if (n_threads, only) not in self._known:
@@ -126,7 +173,9 @@ class Threads:
                 size if only is None or index in only else 0
                 for index, size in enumerate(self._sizes)
             ]
-            length = min(max(TILE, sum(sizes) // (RANGES * n_threads)), MOST_ROWS)
+            ranges_per_thread = FILE_RANGES if any(self._rests) else RANGES
+            length = sum(sizes) // (ranges_per_thread * n_threads)
+            length = min(max(TILE, length), MOST_ROWS)
             ranges = []
             for i, size in enumerate(sizes):
                 pieces = max(1, -(-size // length))

@@ -42,7 +42,7 @@ REGRESSORS: dict[str, type[PrivateRegressor]] = {
 
 
 class AdditiveMixin(PrivateLinearModel):
-    """Give numeric columns curves instead of lines, and pairs of columns surfaces."""
+    """Model numeric columns by curves instead of lines, and pairs by surfaces."""
 
     def __init__(self, *, knots: Any = "auto", pairs: Any = "auto", **parameters: Any):
         super().__init__(**parameters)
@@ -51,7 +51,7 @@ class AdditiveMixin(PrivateLinearModel):
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
-        # scikit-learn reads the names of parameters from one signature.
+        # scikit-learn reads only one signature, and ``**parameters`` has no names.
         own = super()._get_param_names()
         return sorted({*own, *PrivateLinearModel._get_param_names(), "knots", "pairs"})
 
@@ -84,9 +84,10 @@ class AdditiveMixin(PrivateLinearModel):
         A value is a category, a knot in the user's units, or nan for missing numbers.
         If the effect is a line, its values are the two ends of the range. Effects are
         on the scale of the margin (log-odds, units of the target, or logarithms of
-        rates), and their mean over the table's rows is about zero. From low to high is
-        a 95 % interval for sampling error and privacy noise together. With more than
-        two classes, the frame has a column ``class``, and low and high are nan.
+        rates), and their mean over the table's rows is about zero. The ends of a 95 %
+        interval are low and high. The interval accounts for both sampling error and
+        privacy noise. With more than two classes, the frame has a column ``class``, and
+        low and high are nan.
         """
         check_is_fitted(self, "weights_")
         return make_frame(self)
@@ -136,7 +137,11 @@ class AdditiveMixin(PrivateLinearModel):
         return super()._describe(schema, rows, record, **(own | options))
 
     def _choose_geometry(self, layout: Layout) -> Any:
-        """Return the geometry, with a Gram matrix even for many coordinates."""
+        """Return the geometry.
+
+        The default is "matrix" for up to `MATRIX_LIMIT` coordinates. For linear models
+        this limit is lower.
+        """
         full = self.geometry == "auto" and self.sampling in ("auto", "full")
         small = layout.n_features <= MATRIX_LIMIT
         return "matrix" if full and small else self.geometry
@@ -145,9 +150,10 @@ class AdditiveMixin(PrivateLinearModel):
 class AdditiveClassifier(AdditiveMixin, LogisticRegression):
     """An additive classifier under differential privacy, binary or multinomial.
 
-    The log-odds are a sum of one curve per number, one step function per category and,
-    for a large enough table, one surface per pair of numbers. A curve is linear between
-    knots of the number's public range.
+    The log-odds are a sum of terms. Each numeric column adds a curve, and each
+    categorical column adds one number per category. If the table is large enough, pairs
+    of columns add surfaces. A curve is linear between knots in the column's public
+    range.
 
     Parameters
     ----------

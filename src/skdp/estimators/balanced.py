@@ -18,9 +18,10 @@ from skdp.schema import Categorical, Schema
 from skdp.schema.columns import level_key
 
 BALANCED = "balanced"
-#: Share of μ² spent on the counts.
+#: Share of the budget (of μ²) spent on the counts.
 BALANCED_SHARE = 0.02
-#: The query's name ends with these words. They identify the release in a transcript.
+#: The name of the query that releases the counts ends with these words. They identify
+#: its release among all releases of a fit.
 QUERY_END = ", for weights"
 
 
@@ -50,9 +51,9 @@ def compute_balanced_weights(
 
     Weights are inversely proportional to the counts, so all classes have the same total
     weight. The rarest class has the weight `max_weight`. (In scikit-learn the mean
-    weight is 1. This constant factor only changes the relative strength of the
-    penalty.) A count that is below the standard deviation of its noise is raised to
-    this standard deviation. Every count is raised to at least 1.
+    weight is 1. The two choices differ by a constant factor, which only changes the
+    relative strength of the penalty.) A count that is below the standard deviation of
+    its noise is raised to this standard deviation. Every count is raised to at least 1.
     """
     counts = np.maximum(released.values, np.maximum(released.noise_std, 1.0))
     weights = max_weight * counts.min() / counts
@@ -62,11 +63,12 @@ def compute_balanced_weights(
 def scale_class_weights(
     given: Mapping[Any, float] | None, schema: Schema, max_weight: float
 ) -> Mapping[Any, float] | None:
-    """Divide class weights by a number if the largest of them is above `max_weight`.
+    """Scale class weights down if the largest of them is above `max_weight`.
 
-    The largest weight becomes `max_weight`. Weights above it would be clipped, and only
-    the ratios of class weights matter. A class that is not listed has the weight 1
-    before the division. Weights that are wrong are returned as they are.
+    All weights are divided by the same number, so the largest becomes `max_weight`. The
+    ratios of weights stay the same, and only ratios matter. Otherwise, weights above
+    `max_weight` would be clipped. A class that is not listed has the weight 1 before
+    the division. Invalid weights are returned unchanged.
     """
     column = schema.target_column
     if not isinstance(given, Mapping) or not isinstance(column, Categorical):

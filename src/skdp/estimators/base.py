@@ -64,7 +64,8 @@ from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, Layout, Schema, check
 from skdp.tables.exposures import Exposure
 
-#: Share of μ² and of δ that inferring ranges, categories and labels may spend.
+#: Share of the budget (of μ² and of δ) that may be spent on inferring ranges,
+#: categories and labels.
 DISCOVERY_SHARE = 0.1
 #: All estimators by short name. A class that sets `short_name` is added automatically.
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
@@ -238,7 +239,8 @@ class PrivateLinearModel(
         check(
             private_rows or self.n_rows in (None, rows),
             f"n_rows must be {rows}, the number of {name_counted(opened.ids)}, got "
-            f"{self.n_rows}. Under {self.neighbours!r} it is counted, so leave it out.",
+            f"{self.n_rows}. Under {self.neighbours!r} this number is counted, so "
+            "leave n_rows out.",
         )
         delta = self._check_parameters(opened, rows)
         share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
@@ -308,7 +310,10 @@ class PrivateLinearModel(
         reasons: tuple[str, ...],
         weighted: bool,
     ) -> Outcome:
-        """Plan and run the fit, after releasing the row count and weights if needed."""
+        """Plan and run the fit.
+
+        If needed, first release the row count and a histogram of the weights.
+        """
         if rows is None:
             rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
         if self.solver != OWN:

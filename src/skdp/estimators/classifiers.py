@@ -76,9 +76,9 @@ def count_classes(target: Target, at_most: int | None = None) -> int:
 class LogisticRegression(PrivateClassifier):
     """Logistic regression under differential privacy, binary or multinomial.
 
-    Minimises the mean log-loss plus alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²).
-    Features are scaled to [0, 1], and the intercept is not penalised. Three classes or
-    more are fitted by one softmax model.
+    Minimises the mean log-loss plus alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²),
+    where w are the weights of features scaled to [0, 1]. The intercept is not
+    penalised. Three classes or more are fitted by one softmax model.
 
     Parameters
     ----------
@@ -101,8 +101,8 @@ class LogisticRegression(PrivateClassifier):
         Range of a numeric target, for regressors.
     alpha, l1_ratio : float or "auto", float
         Strength of the penalty, and the share of L1 in the penalty. The default is a
-        light ridge penalty. Its alpha is 1e-5 for classifiers, and 1e-4 for regressors,
-        because their weights are smaller.
+        light ridge penalty. Its alpha is 1e-5 for classifiers and 1e-4 for regressors,
+        which have smaller weights.
     fit_intercept : bool
         Whether to fit an intercept.
     class_weight : dict or "balanced", optional
@@ -115,9 +115,12 @@ class LogisticRegression(PrivateClassifier):
         Sample weights above this bound count as the bound, which is 1 by default. Set
         it to the largest weight that is possible, from public knowledge.
     sampling : str or Sampling
-        "auto", "full", "coordinates", "columns", "importance" or "shuffled".
+        The weights that a step updates: all ("full"), one at random ("coordinates"),
+        those of one random column ("columns", "importance"), or those of one column
+        after another in random order ("shuffled"). With "auto", the plan chooses.
     geometry : str or Geometry
-        "auto", "matrix" or "diagonal".
+        How a step is scaled: by a released matrix ("matrix"), or by one number per
+        weight ("diagonal"). With "auto", the plan chooses.
     n_steps : int or "auto"
         Number of steps. `skdp.planning.rule` computes the default.
     slope_bound : float or "auto"
@@ -127,14 +130,15 @@ class LogisticRegression(PrivateClassifier):
         "skgd", or another algorithm of `skdp.solvers` for comparisons. Another
         algorithm uses its own default settings, and ``plan_`` is then a dict of them.
     calibration : {"exact", "paper"}
-        Exact Gaussian accounting, or the constant of the paper's Theorem 4.1.
+        How the noise is computed from the budget: by exact Gaussian accounting, or by
+        the constant of the paper's Theorem 4.1.
     neighbours : {"add-remove", "zero-out", "replace-one"}
         Which pairs of tables must be hard to distinguish. They differ in one row, which
-        is added or removed, left out of every sum, or replaced, respectively. If the
-        schema has a unit, they differ in all rows of one person instead. Under
-        add-remove the number of rows is private, and a noisy count is released for a
-        hundredth of the budget unless `n_rows` is given. Under the other two relations
-        the number of rows is public.
+        is added or removed, left out of every sum, or replaced, respectively. If there
+        is a unit (columns that identify persons), they differ in all rows of one person
+        instead. Under add-remove the number of rows is private. A noisy count is then
+        released for a hundredth of the budget, unless `n_rows` is given. Under the
+        other two relations the number of rows is public.
     n_rows : int, optional
         The number of rows, for add-remove. Give it only if it is public. With a unit,
         it is the number of persons, or of rows if `max_rows_per_unit` is above 1.

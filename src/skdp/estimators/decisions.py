@@ -22,10 +22,10 @@ from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Layout, Numeric, Schema, Target, check
 
-#: Share of μ² spent on releasing the number of rows, if that number is private and not
-#: given.
+#: Share of the budget (of μ²) spent on releasing the number of rows, if that number is
+#: private and not given.
 COUNT_SHARE = 0.01
-#: Share of μ² spent on releasing the shares of rows that determine where knots are.
+#: Share of the budget (of μ²) spent on histograms that determine where knots are.
 KNOTS_SHARE = 0.05
 
 
@@ -73,7 +73,7 @@ class DecisionsMixin(ABC):
     def _describe(
         self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
     ) -> tuple[Schema, tuple[str, ...]]:
-        """Return the schema with chosen knots and pairs, and the reasons."""
+        """Return the schema with the chosen knots and pairs, and the reasons why."""
         choice = choose_curves(
             schema,
             loss=self._loss(schema),
@@ -93,10 +93,10 @@ class DecisionsMixin(ABC):
         noise: Randomness,
         engine: MakeEngine,
     ) -> tuple[Schema, int, tuple[str, ...]]:
-        """Choose curves and pairs, and release what the choice needs.
+        """Choose curves and pairs, and release the facts that the choice needs.
 
-        The number of rows is released if it is not known. If knots must be placed, the
-        share of rows in each part of a range is released too.
+        The number of rows is released if it is not known. If knots must be placed,
+        histograms of the numeric columns are released too.
         """
         lines = None
         if rows is None:

@@ -31,8 +31,8 @@ from skdp.tables.readers import positions
 LEVELS_SHARE = 0.5
 #: A placeholder for a categorical column in which no category was found.
 EMPTY = Categorical([NOTHING_FOUND])
-#: The end of a range that is nearer to 0 becomes 0 if it is at most this share of the
-#: other end.
+#: A range that does not contain 0 is extended to 0 if the size of its nearer end is at
+#: most this share of the size of the other end.
 NEAR_ZERO = 0.25
 #: First digits of readable numbers.
 DIGITS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
@@ -90,8 +90,8 @@ def discover(
     target : str, optional
         The column to predict, which becomes the target of the schema.
     categorical : sequence of str
-        Numeric columns whose numbers are categories. Which columns these are must be
-        public. List the target here if a classifier will predict it.
+        Numeric columns whose numbers are categories. This list must be public. Include
+        the target if it is numeric and a classifier will predict it.
     unit : column, str or list of str, optional
         The ids of persons, as for ``fit``. Privacy then protects persons, and the
         schema names the unit. Columns of ids are left out.
@@ -112,10 +112,10 @@ def discover(
     Notes
     -----
     Ranges come from a noisy histogram of magnitudes. They are rounded outwards to
-    readable numbers, and a range that starts near 0 starts at 0. Categories are found
-    if enough rows have them. A categorical column is left out if none of its categories
-    are found. Public knowledge is better than noisy facts. If you have any, edit the
-    schema before you pass it to ``fit``.
+    readable numbers, and a range that ends near 0 is extended to 0. Categories are
+    found if enough rows have them. A categorical column is left out if none of its
+    categories are found. Public knowledge is better than noisy facts. If you
+    have any, edit the schema before you pass it to ``fit``.
 
     **Guarantee.** For all tables that are neighbours, the schema is post-processing of
     releases charged to ``privacy_``, which is (epsilon, delta)-private.
@@ -188,7 +188,7 @@ def _open(
     refuse_dates(table, source, [name for name in names if name not in whose])
     levels = {n for n, k in zip(names, source.kinds, strict=True) if k == "category"}
     levels |= set(categorical)
-    public = " and which columns are categories" if levels else ""
+    public = " and the list of categorical columns" if levels else ""
     return OpenedTable(
         columns={
             name: LEVELS if name in levels else KIND

@@ -132,7 +132,10 @@ def show_work(what: str, verbose: int) -> Iterator[None]:
 
 
 def _make_bar(measured: bool = True) -> Any:
-    """Return a bar that shows the share done and the time left, if `measured`."""
+    """Return a progress bar.
+
+    If `measured` is true, the bar shows the share done and the time left.
+    """
     try:
         from rich.console import Console
         from rich.progress import Progress

@@ -133,7 +133,7 @@ def list_terms(model: Any, ratios: bool = False) -> tuple[TermLine, ...]:
 
 
 def _summarise_term(curve: Curve, k: int, output: str, ratios: bool) -> TermLine:
-    """Return the line of a term, for output k."""
+    """Return the line of the summary about one curve or surface, for output k."""
     effects = curve.effects[:, k]
     std = np.full_like(effects, math.nan) if curve.std is None else curve.std[:, k]
     told = np.isfinite(std) if np.isfinite(std).any() else np.isfinite(effects)
@@ -155,10 +155,10 @@ def _summarise_term(curve: Curve, k: int, output: str, ratios: bool) -> TermLine
 def _draw_line(
     column: Any, middle: float, effects: FloatArray, std: FloatArray | None
 ) -> tuple[FloatArray, FloatArray | None]:
-    """Return a line's effects at both ends of the range, and their standard errors.
+    """Return a linear effect at both ends of its column's range, with standard errors.
 
-    The effect is 0 at the scaled position `middle`. If missing values have an
-    indicator, the effect of a missing value comes third.
+    The effect is 0 at `middle`, where 0 and 1 are the ends of the range. If missing
+    values have an indicator, the effect of a missing value comes third.
     """
     reach = (np.array([0.0, 1.0]) - middle) * column.span
     ends = np.vstack([reach[:, None] * effects[:1], effects[1:]])
@@ -257,7 +257,7 @@ def _draw_curve(panel: Any, model: Any, curve: Curve) -> None:
         if curve.numeric[0]:
             x, effect, low, high = trace(column, curve, k)
             known = np.isfinite(low) & np.isfinite(high)
-            # Dotted where the error is not known, so it does not look like no error.
+            # Dotted where the error is unknown, because a plain line would look exact.
             style = {"color": f"C{k}", "label": label}
             panel.plot(x, effect, linestyle=":" if not known.all() else "-", **style)
             panel.plot(x, np.where(known, effect, math.nan), color=f"C{k}")

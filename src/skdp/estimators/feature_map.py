@@ -64,7 +64,10 @@ def _add_parts(
 
 
 def _shorten(parts: list[Any], dense: list[bool], row_norm: float) -> None:
-    """Scale down the dense parts of rows longer than `row_norm`, as encoding does."""
+    """Scale down the dense parts of rows whose norm is above `row_norm`.
+
+    Encoding does the same.
+    """
     numbers = [i for i, is_dense in enumerate(dense) if is_dense]
     squares = sum((parts[i] ** 2).sum(axis=1) for i in numbers)
     room = np.sqrt(row_norm**2 - (len(parts) - len(numbers)))

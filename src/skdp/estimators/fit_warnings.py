@@ -45,7 +45,8 @@ EXPECTED = 0.5
 #: Thresholds below which a column is in doubt, for values scaled to [0, 1].
 #: AT_END: mean distance from an end of the range, or share of rows that do not have the
 #: most frequent level. AT_DEFAULT: mean square distance from the value that stands for
-#: missing cells. STILL: variance. (A standard normal in a range of ±5 has 0.01.)
+#: missing cells. STILL: variance. (For comparison, a standard normal variable with
+#: the range [-5, 5] has the variance 0.01 after scaling.)
 AT_END, AT_DEFAULT, STILL = 0.02, 0.008, 0.0008
 #: FALSE_ALARM: probability that noise alone causes a doubt in a fit. SURELY: smallest
 #: number of standard deviations of the noise that counts as a real difference.
@@ -62,11 +63,12 @@ class DoubtfulSchemaWarning(UserWarning):
 
 @dataclass(frozen=True)
 class _Sums:
-    """Released moments divided by n, and the standard deviations of their noise.
+    """Released moments per row, and the standard deviations of their noise.
 
     `centred` is nonzero for numbers that are measured from the middle of their range.
-    `count_noise` is the noise of the row count, divided by n. Differences of up to
-    `surely` standard deviations may be noise, so they cause no doubt.
+    `count_noise` is the noise of the row count, divided by the number of rows.
+    Differences of up to `surely` standard deviations may be noise, so they cause no
+    doubt.
     """
 
     gram: FloatArray

@@ -8,7 +8,8 @@ from typing import Any, NoReturn, Self
 
 #: Parameters of scikit-learn's linear models, and what replaces each of them.
 REPLACEMENTS = {
-    "C": "Use alpha, the weight of the penalty on the mean loss: alpha = 1 / (C n).",
+    "C": "Use alpha, which multiplies the penalty that is added to the mean loss. For "
+    "n rows, alpha = 1 / (C n).",
     "penalty": "Use l1_ratio: 0 is a ridge penalty, 1 is L1. alpha=0 disables both.",
     "n_jobs": "Use n_threads.",
     "max_iter": "Use n_steps. More steps need more noise, so leave it at 'auto'.",

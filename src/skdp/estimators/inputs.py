@@ -84,7 +84,8 @@ def _stack_rows(rows: Any) -> Any:
 def _list_cells(row: Any) -> list[Any] | None:
     """Return the cells of a list, tuple or 1-D array, or None for any other row.
 
-    Methods that a class derived from list or tuple overrides are not called.
+    If the row's class is derived from list or tuple and overrides some of its methods,
+    the overriding methods are not called.
     """
     try:
         if hasattr(row, "__array__") and len(getattr(row, "shape", ())) == 1:

@@ -220,7 +220,8 @@ def _find_positions(graph: _Graph, column: Numeric | Categorical, cells: str) ->
         last = graph.constant(column.bins - 1.0)
         places = graph.node("Min", graph.node("Floor", bins), last)
     else:
-        # Each interval adds the share of it that lies below the value.
+        # For each interval between knots, compute the share that lies below the value.
+        # The position is the sum of these shares.
         knots = column.place_knots()
         above = graph.node("Sub", scaled, graph.constant(knots[None, :-1]))
         parts = graph.node("Div", above, graph.constant(np.diff(knots)[None]))
@@ -299,13 +300,16 @@ RENDERERS: dict[type, Callable[[_Graph, Any, list[str], FloatArray], str]] = {
 
 
 def _clip(graph: _Graph, values: str, low: float, high: float) -> str:
-    """Clip values (no nan) by Min and Max, because runtimes disagree about Clip."""
+    """Clip values, none of which may be nan.
+
+    Min and Max are used because runtimes disagree about Clip.
+    """
     most = graph.node("Min", values, graph.constant(float(high)))
     return graph.node("Max", most, graph.constant(float(low)))
 
 
 def _pick_rows(graph: _Graph, codes: str, weights: FloatArray) -> str:
-    """Pick the row of weights of each code (n, 1), or zeros past the last row."""
+    """Return the row of weights for each code (n, 1), or zeros if a code has no row."""
     padded = np.vstack([weights, np.zeros((1, weights.shape[1]))])
     rows = graph.node("Gather", graph.constant(padded), codes)
     shape = graph.constant(np.array([-1, weights.shape[1]]))

@@ -1,4 +1,4 @@
-"""Fit an estimator by the algorithm that ``solver`` names, unless it is DP-SkGD."""
+"""Fit an estimator by an algorithm of `skdp.solvers` instead of DP-SkGD."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
 
 
 def find_delta_share(solver: Any) -> float:
-    """Return the share of δ that a solver spends in addition to μ."""
+    """Return the share of δ that a solver spends outside of Gaussian accounting."""
     return float(_find_solver(solver).delta_share)
 
 

@@ -10,12 +10,15 @@ from skdp.schema import check
 
 
 def name_counted(unit: Any) -> str:
-    """Return the word for what n counts: "rows", or "persons" if there is a unit."""
+    """Return the plural noun for records: "persons" if there is a unit, else "rows"."""
     return "rows" if unit is None else "persons"
 
 
 def assume_given_count(n_rows: Any, neighbours: str, unit: Any) -> tuple[str, ...]:
-    """Return the assumption that the given n is public, if n would be private."""
+    """Return the assumption that the given number of rows or persons is public.
+
+    It is made only under add-remove, and only if `n_rows` is given.
+    """
     given = neighbours == "add-remove" and n_rows is not None
     return (f"The number of {name_counted(unit)} given is public.",) if given else ()
 
@@ -50,10 +53,11 @@ def check_unit(
 
 
 def count_given(n_rows: int | None, unit: Any, max_rows_per_unit: int) -> int | None:
-    """Return the given number of rows or persons, as a number of records.
+    """Return the number of records that the parameter `n_rows` stands for.
 
-    With a unit, `n_rows` is the number of persons. But if `max_rows_per_unit` is set,
-    it is the number of rows, and each row counts 1/max_rows_per_unit.
+    Without a unit, each row is a record. With a unit, `n_rows` is the number of
+    persons, and each person is a record. But if `max_rows_per_unit` is above 1,
+    `n_rows` is the number of rows, and each row is 1/max_rows_per_unit of a record.
     """
     if n_rows is None or unit is None:
         return n_rows

@@ -55,7 +55,8 @@ from skdp.tables.readers import Source, count_rows, positions
 ROWS = 65_536
 TEXT_FILES = (".csv", ".tsv")
 SCHEMA_IS_PUBLIC = "Everything in the schema is public."
-#: Placeholders for entries to infer. KIND may turn out to be a range or levels.
+#: Placeholders for entries to infer. A column of KIND may turn out to be numeric, with
+#: a range, or categorical, with levels.
 KIND, RANGE, LEVELS = "kind", "range", "levels"
 #: Stand-ins for a target that is not inferred yet, so that its loss can be checked.
 TYPICAL: dict[str, Target] = {RANGE: Numeric(0, 1), LEVELS: Categorical([0, 1])}
@@ -76,7 +77,7 @@ class OpenedTable:
     row_norm : float, optional
         As in `Schema`.
     ids : Ids, optional
-        The place of the ids that identify persons, if privacy protects persons.
+        The ids that identify persons, if privacy protects persons.
     named : bool
         Whether the table itself names its columns.
     assumptions : tuple of str
@@ -135,7 +136,7 @@ class OpenedTable:
 
     @property
     def unit(self) -> Any:
-        """The schema's unit."""
+        """The unit, as in `Schema`, or None if privacy protects rows."""
         return None if self.ids is None else self.ids.unit
 
     @property
@@ -167,7 +168,11 @@ class OpenedTable:
         counts: RowCounts | None = None,
         part: float = 1.0,
     ) -> Schema:
-        """Infer missing entries. This costs `share` of μ² and `part` · `share` of δ."""
+        """Infer missing schema entries within a share of the privacy budget.
+
+        This costs `share` of the budget (of μ²). If categories or labels are inferred,
+        it also costs `share` · `part` of δ.
+        """
         check(
             (counts is None) == (self.ids is None),
             "counts must be given if, and only if, there is a unit.",
@@ -222,7 +227,7 @@ class OpenedTable:
         return self.ids.count(self.source, least)
 
     def _read_divisors(self, counts: RowCounts | None, whole: bool) -> Any:
-        """Return the number that divides each row's weight, or None without a unit."""
+        """Return the divisor of each row's weight, or None if there is no unit."""
         if self.ids is None or counts is None:
             return None
         read = partial(_read_divisors, self.ids, whole)
@@ -244,7 +249,7 @@ class OpenedTable:
 def _read_divisors(
     ids: Ids, whole: bool, table: Any, counts: RowCounts
 ) -> Iterable[IntArray]:
-    """Return the number that divides each row's weight, in one array if `whole`."""
+    """Return the divisor of each row's weight, as one array if `whole` is true."""
     source = readers.source(table, ids.columns)
     read = ids.read_divisors(source, counts, ROWS)
     return [np.concatenate([np.zeros(0, np.int64), *read])] if whole else read
@@ -350,7 +355,7 @@ def open_table(
             known: Any = KIND if pair is None else Numeric(*pair)
             columns[name] = LEVELS if kind == "category" else known
     public = ["Column names"]
-    public += ["which columns are categories"] if "category" in source.kinds else []
+    public += ["the list of categorical columns"] if "category" in source.kinds else []
     public += [] if bounds is None else ["the bounds given"]
     given = " and ".join([", ".join(public[:-1]), public[-1]] if public[1:] else public)
     return opened(

@@ -5,7 +5,8 @@ pairs are not unique. The effects below are unique. They are linear in the weigh
 make (nearly) the same predictions:
 
 * The effect of a pair has a mean of zero at each value of either column, if the columns
-  are treated as independent. The means that are removed are added to the columns.
+  are treated as independent. The means that are removed are added to the effects of the
+  two columns.
 * The effect of a column has a mean of zero over the rows. The mean that is removed is
   added to the intercept.
 

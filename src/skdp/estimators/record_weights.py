@@ -19,11 +19,12 @@ from skdp.schema import Categorical
 
 #: Number of equal bins between 0 and the largest weight.
 N_BINS = 32
-#: Number of groups of adjacent bins. A group's mean weight stands for its weights.
+#: Number of groups of adjacent bins. All weights in a group are taken to be equal to
+#: the group's mean weight.
 N_POINTS = 8
-#: Share of μ² spent on the histogram.
+#: Share of the budget (of μ²) spent on the histogram.
 WEIGHTS_SHARE = 0.01
-#: If this share of the weights is in the last bin, a summary mentions it.
+#: If at least this share of the weights is in the last bin, a summary mentions it.
 MOSTLY = 0.5
 QUERY = f"histogram of the weights, {N_BINS} bins"
 
@@ -79,7 +80,8 @@ def make_weighting(model: Any) -> Weighting | str:
     if given is None:
         if histogram is None:
             return (
-                "Standard errors of a weighted fit require a histogram of the weights."
+                "Standard errors of a weighted fit require a histogram of the weights, "
+                "but this fit released none."
             )
         return _read_histogram(histogram, most, model)
     column = model.schema_.target_column
@@ -98,8 +100,8 @@ def make_weighting(model: Any) -> Weighting | str:
 def describe_clipped(model: Any) -> str | None:
     """Return a sentence if most sample weights are at `max_weight`, or above it.
 
-    The sentence follows from the released histogram. It is None for exposures, of which
-    many may be equal to the largest one.
+    The sentence follows from the released histogram. Return None for exposures, because
+    many exposures may well be equal to the largest one.
     """
     transcript = model.privacy_.transcript
     histogram = next((r for r in transcript if r.query == QUERY), None)

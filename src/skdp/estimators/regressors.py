@@ -71,8 +71,8 @@ def accept_exposure(
 class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
     """The base class of all regressors.
 
-    The model is fitted to (y - middle) / half-width of the target's public range. This
-    scaled target lies in [-1, 1].
+    The model is fitted to the scaled target (y - middle) / half_width, which lies in
+    [-1, 1]. The middle and the half-width are those of the target's public range.
     """
 
     def _target(self) -> Any:
@@ -188,7 +188,7 @@ class PoissonRegressor(PrivateRegressor):
         return replace(schema, target=Numeric(0.0, high if high > 0 else 1.0))
 
     def _target_units(self) -> tuple[float, float]:
-        """Return the log of the largest count, which is added to margins, and 1."""
+        """Return the shift and scale of margins: log of the largest count, and 1."""
         return math.log(check_numeric_target(self.schema_.target_column).high), 1.0
 
     def fit(

@@ -37,14 +37,17 @@ from skdp.tables.readers import library
 class RenderedColumn:
     """The transformers and weights of one column.
 
+    Here k is the number of margins of a row: one per class if there are three or more
+    classes, and 1 otherwise.
+
     Attributes
     ----------
     steps : list
         Fitted transformers, each with a name.
     weights : float64 (width, k)
-        Weights of the transformers' outputs.
+        Weights of the `width` features that the transformers compute.
     constant : float64 (k,)
-        Constant that is added to every margin.
+        Constants that are added to the margins of every row.
     example : list
         Possible cells of the column. The pipeline is fitted to a table of such cells.
         The list is empty for a pair, because both of its columns have examples.
@@ -71,9 +74,9 @@ def make_pipeline(model: Any) -> Pipeline:
     array otherwise. The cells of a numeric column must be numbers, None or nan. Text in
     place of a number raises an error, although `model` takes it as missing. The cells
     of a categorical column must be levels as they are written in the schema, or numbers
-    if all levels are numbers. Other cells count as unknown. The pickled pipeline does
-    not refer to skdp, unless the schema has a `Vector` or a `Pair`. For these two,
-    functions of skdp scale the rows or multiply the hat functions.
+    if all levels are numbers. Other cells count as unknown. The pickled pipeline can be
+    loaded without skdp, unless the schema has a `Vector` or a `Pair`. The features of
+    these two are computed by functions of skdp.
 
     To export to ONNX, use the model's method ``to_onnx()`` and not this pipeline.
     skl2onnx (1.20) refuses the pipeline's functions and one-hot bins, and it reads a
@@ -138,7 +141,8 @@ def _join_columns(
 def _make_step_name(column: str) -> str:
     """Return a name for a column's transformer that scikit-learn accepts.
 
-    It refuses names that contain two underscores, and the names of its own arguments.
+    scikit-learn refuses names that contain two underscores. It also refuses the names
+    of the arguments of ``ColumnTransformer``.
     """
     own = {"self", "remainder", *ColumnTransformer([]).get_params()}
     return (
@@ -149,7 +153,7 @@ def _make_step_name(column: str) -> str:
 
 
 def _render_vector(column: Vector, weights: FloatArray) -> RenderedColumn:
-    """Divide each row by `column.norm`, or by the row's own norm if it is larger."""
+    """Divide each row by its norm or by `column.norm`, whichever is larger."""
     scale = FunctionTransformer(divide_by_norm, kw_args={"norm": column.norm})
     return RenderedColumn(
         steps=[("shorten", scale)],
@@ -160,7 +164,7 @@ def _render_vector(column: Vector, weights: FloatArray) -> RenderedColumn:
 
 
 def _render_numeric(column: Numeric, weights: FloatArray) -> RenderedColumn:
-    """Clip and scale values, replace missing ones, and cut into bins or make hats."""
+    """Clip, scale and impute values, then apply the column's bins or hat functions."""
     return RenderedColumn(
         steps=list(_list_steps(column)),
         weights=weights,
@@ -228,7 +232,7 @@ def _make_bins(n_bins: int, apart: bool) -> KBinsDiscretizer:
 
 
 def _find_edge(place: int, n_bins: int) -> float:
-    """Return the smallest x with floor(x · n_bins) = place."""
+    """Return the smallest float x for which floor(x · n_bins) equals `place`."""
     x = place / n_bins
     while math.floor(x * n_bins) < place:
         x = math.nextafter(x, 2.0)
@@ -276,7 +280,7 @@ def _render_categorical(column: Categorical, weights: FloatArray) -> RenderedCol
 
 
 def _render_pair(column: Pair, weights: FloatArray) -> RenderedColumn:
-    """Multiply the hat functions of both columns, using a function of skdp."""
+    """Compute the products of the hat functions of both columns (`expand_pair`)."""
     steps = [("products", FunctionTransformer(expand_pair, kw_args={"pair": column}))]
     constant = np.zeros(weights.shape[1])
     return RenderedColumn(steps=steps, weights=weights, constant=constant, example=[])
@@ -292,7 +296,7 @@ RENDERERS: dict[type, Callable[[Any, FloatArray], RenderedColumn]] = {
 
 
 def _make_final(model: Any, weights: FloatArray, constant: FloatArray) -> Any:
-    """Return scikit-learn's counterpart of the model, with these coefficients."""
+    """Return the scikit-learn model with these weights and constants (intercepts)."""
     final = model.sklearn_class()
     final.n_features_in_ = len(weights)
     if hasattr(model, "classes_"):

@@ -46,8 +46,8 @@ def reserve_budget(
     If the fit raises an error, a note in the error says what was spent. Releases are
     charged before noise is drawn, so neither the ledger nor the note understates what
     was spent. Both contain only public and released facts. Floating-point errors are
-    ignored in the block. Otherwise the caller's ``np.seterr`` could turn the underflow
-    of a cell into an error or a warning.
+    ignored inside the ``with`` block. Otherwise the caller's ``np.seterr`` could turn
+    the underflow of a cell into an error or a warning.
     """
     with ExitStack() as stack:
         stack.enter_context(np.errstate(all="ignore"))
@@ -71,7 +71,7 @@ def reserve_budget(
 
 
 def model_digest(model: Any, record: PrivacyRecord | None = None) -> str:
-    """Return the SHA-256 of a model, the values released for it, and their cost.
+    """Return one SHA-256 digest of a model, its released values and their cost.
 
     The digest is computed from public facts and released values, all of which a saved
     model contains. It covers the bound on sample weights, because `skdp.verify` relies

@@ -43,11 +43,14 @@ class StandardErrors:
         Standard errors of ``coef_`` and ``intercept_``: the part due to privacy, and
         the total. The total is infinite where noise hides the effect. Both are infinite
         where they were not computed.
-    effects, effects_noise_std, effects_sampling_std, effects_std : float64
-        Coefficients after centring, their standard deviations due to privacy and due to
-        sampling, and their standard errors. The categories of each column are then
-        relative to their mean, and the mean is part of the intercept. Standard errors
-        cover privacy, sampling, shrinkage and capped slopes together.
+    effects : float64
+        The coefficients after centring. Centring makes the coefficients of categories
+        relative to the mean of their column, and adds this mean to the intercept.
+    effects_noise_std, effects_sampling_std : float64
+        The standard deviations of `effects` due to privacy and due to sampling.
+    effects_std : float64
+        The standard errors of `effects`. They cover privacy, sampling, shrinkage and
+        the bias from capped slopes.
     """
 
     noise_std: FloatArray
@@ -87,7 +90,7 @@ class StandardErrorsMixin:
         return make_centring_matrix(self._layout)  # type: ignore[attr-defined]  # of models
 
     def _centre(self, weights: FloatArray) -> FloatArray:
-        """Return centred weights, which make the same predictions."""
+        """Return centred weights. They make the same predictions as `weights`."""
         return centre_categories(self._layout, weights)  # type: ignore[attr-defined]  # of models
 
     def _list_terms(self, ratios: bool = False) -> tuple[Any, ...]:
@@ -111,7 +114,7 @@ class StandardErrorsMixin:
 
     @property
     def coef_noise_std_(self) -> Any:
-        """Standard deviation of ``coef_`` due to the noise of privacy."""
+        """Standard deviation of ``coef_`` due to the privacy noise."""
         return self._reshape(self._error("coef_noise_std_", "noise_std"), "coef_")
 
     @property
@@ -124,7 +127,7 @@ class StandardErrorsMixin:
 
     @property
     def intercept_noise_std_(self) -> Any:
-        """Standard deviation of ``intercept_`` due to the noise of privacy."""
+        """Standard deviation of ``intercept_`` due to the privacy noise."""
         errors = self._error("intercept_noise_std_", "noise_std")
         return self._reshape(errors, "intercept_")
 
@@ -150,8 +153,9 @@ class StandardErrorsMixin:
         Parameters
         ----------
         ratios : bool
-            Whether to show exp(coefficient): odds ratios of two classes, or rate ratios
-            of counts. z and p are still those of the coefficients.
+            Whether to show exp(coefficient) instead of the coefficient. This is an odds
+            ratio in models of two classes, and a rate ratio in models of counts. z and
+            p remain those of the coefficient.
         """
         from skdp.estimators.summary import summarise  # which imports this file
 
@@ -169,7 +173,10 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
     if reason is not None:
         return reason
     if model.weights_.size > MOST_COORDINATES:
-        return f"Standard errors are limited to {MOST_COORDINATES:,} coefficients."
+        return (
+            "Standard errors are computed for at most "
+            f"{MOST_COORDINATES:,} coefficients, got {model.weights_.size:,}."
+        )
     if len(transcript) < plan.n_steps + 1:
         return NOT_KEPT
     weighting = make_weighting(model)
@@ -203,9 +210,9 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
 
 
 def find_computed(model: Any) -> npt.NDArray[np.bool_]:
-    """Return which coefficients get standard errors, as a mask.
+    """Return a mask of the coefficients for which standard errors are computed.
 
-    These are all coefficients or, if there are too many, all except those of pairs.
+    If there are more than `MOST_WITH_PAIRS` coefficients, pairs are left out.
     """
     layout = model._layout
     every = sum(group.width for group in layout.groups if group.kind != "ones") + 1
@@ -290,14 +297,14 @@ def read_form(form: ErrorsForm | str, model: Any) -> StandardErrors | str:
     values = structs.asdict(form)
     check(
         all(len(part) == width for part in values.values()),
-        f"model.json must have {width} standard errors of each kind, as its schema "
-        "says.",
+        f"model.json must have {width} standard errors of each kind, one for each "
+        "coefficient.",
     )
     parts = [*zip(form.noise_std, form.std, strict=True)]
     parts += zip(form.effects_noise_std, form.effects_std, strict=True)
     check(
         all(std is None for noise, std in parts if noise is None),
-        "model.json has a standard error without its part that is due to privacy.",
+        "model.json has a standard error without its part due to privacy (noise_std).",
     )
     return StandardErrors(
         **{

@@ -29,11 +29,13 @@ TERM_HEAD = ("points", "lowest", "highest", "largest at", "effect", *HEAD[-2:])
 #: The name of exp(coefficient), for models in which it is a ratio.
 RATIOS = {"logit": "odds ratio", "log": "rate ratio"}
 ERRORS = (
-    "sampling and privacy: errors from drawing the rows and from the noise. std err "
-    "covers both, and also shrinkage, capped slopes and noise in what it is computed "
-    "from. z and p use std err, so a large p may only mean noise."
+    "The columns sampling and privacy are the errors from drawing the rows and from "
+    "the noise. std err covers both. It also covers shrinkage, capped slopes and its "
+    "own uncertainty due to noise. z and p use std err, so a large p may only mean "
+    "noise."
 )
-#: What a ratio of a coefficient and of a term is. {} says what is multiplied.
+#: Notes that explain ratios, for coefficients and for the terms of an additive model.
+#: The braces are replaced by an entry of `CHANGES`.
 RATIO = (
     "A ratio is the factor by which {} if the column rises by one unit. For a "
     "category, it compares the category with the mean of its column."
@@ -41,9 +43,9 @@ RATIO = (
 TERM_RATIO = "Effects are shown as factors by which {}, compared with the mean."
 CHANGES = {"logit": "the odds of {} change", "log": "the expected count changes"}
 RATIO_ERRORS = (
-    "z and p are about a ratio of 1, which means no effect. They and the intervals "
-    "cover sampling and the noise of privacy together. Privacy makes z smaller, so a "
-    "large p may only mean noise."
+    "z and p test whether the ratio is 1, which means no effect. z, p and the "
+    "intervals allow for sampling error and privacy noise together. The noise makes z "
+    "smaller, so a large p may only mean noise."
 )
 CATEGORIES = (
     "Categories are relative to the mean of their column, which is in the intercept."
@@ -58,12 +60,12 @@ HIDDEN = (
     "categories."
 )
 TERMS = (
-    "Each line is a curve, a column of categories or a pair: the lowest and the "
-    "highest effect over its points, and the effect that is largest in size with its "
-    "95 % interval. Effects without an interval count only if no point has one. An "
-    "interval of the largest of many effects holds the truth less often than 95 %. "
-    "The mean effect over the rows is about 0. summary().to_frame() and --json have "
-    "all {:,} coefficients."
+    "Each line describes a curve, a column of categories or a pair. It shows the "
+    "lowest and the highest effect over all points, and the largest effect in size "
+    "with its 95 % interval. If only some points have an interval, the largest effect "
+    "is chosen among these. Because it was chosen as the largest, its interval covers "
+    "the true effect less often than 95 %. The mean effect over the rows is about 0. "
+    "summary().to_frame() and --json have all {:,} coefficients."
 )
 NO_PAIRS = (
     f"Pairs have no intervals if a model has more than {MOST_WITH_PAIRS} coefficients."
@@ -117,9 +119,10 @@ class Summary:
     def to_frame(self) -> Any:
         """Return the lines as a pandas frame, with one row per coefficient.
 
-        The index has the name of the column and the name of the level. If the classes
-        have standard errors, the name of the class comes first. Unknown numbers are
-        missing values.
+        The index has the name of the column and the label of the coefficient, such as
+        a level. With three or more classes, the index starts with the class if there
+        are standard errors. Otherwise the frame has one column per class. Unknown
+        numbers are missing values.
         """
         from skdp.tables.readers import library
 
@@ -176,7 +179,7 @@ class Summary:
         return (*TERM_HEAD[:4], *ratio, *TERM_HEAD[5:])
 
     def _list_rows(self, output: str) -> list[tuple[str, list[str]]]:
-        """Return the label and the cells of each printed line of an output.
+        """Return the label and the cells of each printed line of the class `output`.
 
         If a column has several lines, its name comes first, on a line without cells.
         """

@@ -1,4 +1,8 @@
-"""Define the lines of a summary: for a coefficient, a ratio, classes, or a term."""
+"""Define the lines of a summary.
+
+A line shows a coefficient, its exponential, the coefficients of all classes, or a term
+(column or pair) of an additive model.
+"""
 
 from __future__ import annotations
 
@@ -124,14 +128,16 @@ class TermLine:
     column : str
         The name of the column or of the pair.
     points : int
-        The number of knots, levels or combinations of them, 1 for the intercept.
+        The number of knots or levels, or of their combinations in a pair. It is 1 for
+        the intercept.
     lowest, highest : float
         The smallest and the largest effect.
     at : str
         The point with the largest effect in size, among those whose standard error is
         known. If no standard error is known, all points are compared.
     effect, std : float
-        The effect there and its standard error, which is nan or infinite if unknown.
+        The effect at this point and its standard error, which is nan or infinite if it
+        is unknown.
     output : str
         With three classes or more, the class.
     is_ratio : bool
@@ -150,7 +156,7 @@ class TermLine:
 
     @property
     def label(self) -> str:
-        """The name of the line, which is that of the column."""
+        """The name of the line, which is the name of the column or pair."""
         return self.column
 
     @property
@@ -164,7 +170,7 @@ class TermLine:
         return math.isfinite(self.std)
 
     def _list_numbers(self) -> tuple[float, ...]:
-        """Return the lowest, the highest and the largest effect, and its interval."""
+        """Return lowest, highest, effect and its interval, as ratios if `is_ratio`."""
         numbers = (self.lowest, self.highest, self.effect, *self.interval)
         return tuple(map(_exponentiate, numbers)) if self.is_ratio else numbers
 

@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 
 
 def _delegate(name: str) -> Callable[[Any], Any]:
-    """Make a method available only if the best model has it.
+    """Make a search have the method `name` only if the best model has this method.
 
-    Before the search is fitted, the estimator must have it.
+    Before the search is fitted, `estimator` is used in place of the best model.
     """
 
     def has_method(search: Any) -> bool:
@@ -24,7 +24,7 @@ def _delegate(name: str) -> Callable[[Any], Any]:
 
 
 class BestModelMixin:
-    """The methods of a search that call the same method of the best model."""
+    """The methods that a search passes on to the best model."""
 
     estimator: Any
     best_estimator_: Any
@@ -54,7 +54,10 @@ class BestModelMixin:
         return self._get_best().decision_function(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the best model's exact score. The rows must need no protection."""
+        """Return the best model's score without noise.
+
+        Use it only on rows that need no protection.
+        """
         return float(self._get_best().score(X, y, sample_weight))
 
     @property

@@ -140,7 +140,8 @@ def evaluate(
 
     **Guarantee.** For all tables that are neighbours, the result is post-processing of
     at most two Gaussian releases charged to ``privacy_``, which is (epsilon,
-    delta)-private. The parts that a row adds depend on that row and on the model alone.
+    delta)-private. The amounts that a row adds to the cells depend only on that row and
+    on the model.
 
     Examples
     --------
@@ -191,7 +192,8 @@ def evaluate(
         public_rows = about.count_rows() if persons is None else len(persons)
     delta = default_delta(public_rows) if delta is None else delta
     check_budget(epsilon, delta, public_rows or None)
-    # Shares of rows are rounded down, so their sum is not quite the number of persons.
+    # The rows of a person together count as at most one row, and often as slightly
+    # less. Their sum over all persons is therefore not exactly the number of persons.
     weighted = sample_weight is not None or about.ids is not None
     record = PrivacyRecord(
         epsilon=epsilon,
@@ -269,4 +271,7 @@ def _list_notes(model: Any, wanted: Sequence[str], scale: Scale) -> Iterator[str
         if TARGET in columns and scale.target != (0.0, 1.0):
             low, high = (column.low + end * scale.width for end in scale.target)
             what = "entropy" if model.link == "log" else "variance"
-            yield f"For its {what}, the target is clipped to [{low:.4g}, {high:.4g}]."
+            yield (
+                f"The {what} of the target is computed after clipping the target to "
+                f"[{low:.4g}, {high:.4g}]."
+            )

@@ -1,4 +1,4 @@
-"""Divide a table into folds. A row's fold does not depend on the rows of others."""
+"""Divide a table into folds, drawing a fold for each row or person independently."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class RandomFolds:
     Notes
     -----
     **Guarantee.** For all tables that are neighbours, under every relation, and for
-    every family of μ-GDP mechanisms in which the j-th mechanism reads no fold but j,
-    all mechanisms of the family together are μ-GDP. A mechanism may use the releases of
-    the others. If a mechanism reads several folds, the usual rule applies: add up the
+    every family of μ-GDP mechanisms in which the j-th mechanism reads only fold j, all
+    mechanisms of the family together are μ-GDP. A mechanism may use the releases of the
+    others. If a mechanism reads several folds, the usual rule applies: add up the
     budgets of all mechanisms that may read a row.
 
     *Proof.* Let table T' be T with one row added. The folds of the rows of T have the
@@ -45,9 +45,10 @@ class RandomFolds:
     differs is μ-GDP. All other mechanisms have the same law in both tables, given the
     earlier releases (parallel composition). Consider a test of T against T' that even
     knows the folds f and has false alarm rate α_f. Given f, the test misses with
-    probability at least G_μ(α_f). On average over f, it misses with probability at
-    least G_μ(mean of α_f), because G_μ is convex. A row that is replaced or left out
-    keeps its fold, so the same argument holds. ∎
+    probability at least G_μ(α_f), where G_μ is the trade-off function of μ-GDP. On
+    average over f, it misses with probability at least G_μ(mean of α_f), because G_μ is
+    convex. A row that is replaced or left out keeps its fold, so the same argument
+    holds. ∎
 
     The number of rows in a fold needs the same protection as the number of rows in the
     table.
@@ -114,7 +115,10 @@ class RandomFolds:
 
 
 def take_rows(table: Any, at: IntArray) -> Any:
-    """Return the rows `at` of a table or column, or None if the table is None."""
+    """Return the rows at the positions `at`, or None if `table` is None.
+
+    `table` may also be a single column.
+    """
     if table is None or isinstance(table, PlacedColumn):  # its table divides it
         return table
     if isinstance(table, PlacedTable):
@@ -132,14 +136,14 @@ def take_rows(table: Any, at: IntArray) -> Any:
         return table.take(at)
     check(
         library == "polars" and hasattr(table, "__getitem__"),
-        "A search divides the table by rows, so it must be in memory, got a "
-        f"{type(table).__name__}. Read it into a frame first.",
+        "A search divides the table by rows, so the table must be in memory, got a "
+        f"{type(table).__name__}. Read the table into a frame first.",
     )
     return table[at.tolist()]
 
 
 def take_weights(weights: Any, at: IntArray, n_rows: int) -> Any:
-    """Return the weights of the rows `at`.
+    """Return the weights of the rows at the positions `at`.
 
     If `weights` is the name of the column that holds the weights, return the name.
     """

@@ -29,9 +29,10 @@ FEWEST_BINS, MOST_BINS = 8, 512
 #: Residuals are counted in this many bins, each of which spans a factor of two. Targets
 #: are counted in this many bins of equal width.
 SIZES, TARGETS = 20, 64
-#: Bounds are not widened if noise can hide at most this share of the rows in a bin.
+#: A bound is not doubled if noise can hide less than this share of all rows in a bin.
 FEW_ROWS = 0.01
-#: A range of the target is found from bins that hold at least this share of the rows.
+#: The range of the target is found from bins that stand out from the noise. Together,
+#: these bins must hold at least this share of the rows.
 MOST_ROWS = 0.75
 #: The quantity that each bound of a `Scale` limits.
 NAMES = {"largest": "residuals", "deviance": "deviances", "target": "targets"}
@@ -69,7 +70,7 @@ class Bins:
         return np.where(rows.known, 2 * at + rows.target, 2 * len(self.edges) + 2)
 
     def merge(self, n_bins: int) -> FloatArray:
-        """Join these bins to at most `n_bins` bins, and return their inner edges."""
+        """Merge bins until at most `n_bins` are left, and return their inner edges."""
         parts = np.array_split(np.arange(len(self.edges) + 1), n_bins)
         return self.edges[[part[-1] for part in parts[:-1] if len(part)]]
 
@@ -116,13 +117,13 @@ def release_bounds(
     noise: Randomness,
     record: PrivacyRecord,
 ) -> Scale:
-    """Release histograms of sizes, and return a scale with bounds that fit the rows.
+    """Release histograms of residuals, deviances or targets, to find tighter bounds.
 
-    Noise is proportional to the bound on a row's residual, deviance or target, but few
-    rows come near the largest possible value. So rows are counted in public bins, and
-    bounds follow from the bins whose counts stand out from the noise. Residuals are
-    bounded by the upper end of the last such bin, or by twice that if noise may hide
-    many rows. Deviances behave like squares, so their roots are bounded in this way.
+    The noise of a score is proportional to the bound on a row's residual, deviance or
+    target, but few rows come near the largest possible value. So rows are counted in
+    public bins, and bounds follow from the bins whose counts stand out from the noise.
+    The bound on residuals is the upper end of the last such bin. It is doubled if noise
+    may hide many rows. The square roots of deviances are bounded in the same way.
     `_find_range` bounds the target. If no bin stands out, the bounds are not changed.
 
     Parameters
@@ -136,6 +137,11 @@ def release_bounds(
     budget, noise, record : float, Randomness, PrivacyRecord
         The μ² of the whole evaluation, the source of the noise, and the record to
         charge.
+
+    Returns
+    -------
+    Scale
+        The scale with the new bounds.
     """
     link = model.link
     part, deviance = scale.largest / scale.width, scale.deviance / scale.width
@@ -162,13 +168,13 @@ def release_bounds(
         wanted, np.split(values, np.cumsum(sizes)[:-1]), strict=True
     ):
         if name == "target":
-            # Targets and residuals must be cut alike, or R² and D² would be too low.
+            # Clip targets no more than residuals, or R² and D² would be too low.
             reach = scale.largest / scale.width
             low, high = _find_range(counts, std, float(n_rows), reach)
             low = 0.0 if link == "log" else low  # counts start at 0
             scale = replace(scale, target=(low, high))
         elif len(frequent := _find_frequent(counts, std)):
-            # If noise can hide only few rows, larger values may be clipped.
+            # Double the bound if noise can hide many rows in later bins.
             reach = 1.0 if _find_threshold(counts, std) < FEW_ROWS * n_rows else 2.0
             share = min(1.0, reach * 2.0 ** float(frequent[-1] - SIZES))
             power = 2 if name == "deviance" else 1
@@ -192,8 +198,8 @@ def _find_range(
     """Return a part of [0, 1] that has nearly all rows, given counts in equal bins.
 
     Adjacent bins are merged until the frequent bins have most of the rows. The range
-    from the first to the last frequent bin is extended by its width at both ends. If
-    `reach` around the middle of the rows extends further, the range ends there.
+    from the first to the last frequent bin is extended by its width at both ends. It
+    is then extended, if necessary, to contain the mean ± `reach`.
     """
     merged, n_bins = counts, len(counts)
     while n_bins >= 4:
@@ -218,7 +224,7 @@ def _release(
     noise: Randomness,
     record: PrivacyRecord,
 ) -> Released:
-    """Release the cells of columns for a share `BINS_SHARE` of the budget."""
+    """Release the cells of all columns, using the share `BINS_SHARE` of the budget."""
     asked = score_cells.sum_columns(columns, pieces, record.neighbours)
     z = accountant.noise_multiplier(math.sqrt(budget * BINS_SHARE), 1)
     return release(asked, z, noise, record)

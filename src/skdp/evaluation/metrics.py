@@ -219,5 +219,6 @@ def choose_scale(
         f"max_residual must be in (0, {width:g}], the width of the target's range, got "
         f"{max_residual}.",
     )
-    # A rate of at least e⁻¹⁶ of the largest count bounds the deviance of a row.
+    # Predicted rates are clipped to at least e⁻¹⁶ of the largest count, so the deviance
+    # of a row is bounded.
     return Scale(largest, width, deviance=2 * LARGEST_LOSS * width)

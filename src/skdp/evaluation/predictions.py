@@ -44,13 +44,14 @@ class Rows:
     margin : float64 (n, k)
         The exact margins x·w.
     target : array (n,)
-        The class codes. A numeric target in [0, 1] is an integer in 0..2¹⁴.
+        The class codes, or a numeric target scaled from [0, 1] to integers in 0..2¹⁴.
     known : bool (n,)
         Whether the class of the row is in the schema.
     weight : int64 (n,)
         The weight of the row, an integer in 0..`WEIGHT_ONE`.
     divisor : int
-        The number m such that every row counts as 1/m of a record, as in `Chunk`.
+        The number m such that every row counts as 1/m. It is 1 unless rows belong to
+        persons. In that case each row belongs to a person with at most m rows.
     """
 
     margin: FloatArray
@@ -118,7 +119,8 @@ class Rows:
     def compute_entropy(self, high: float) -> FloatArray:
         """Return -e u log u of each row, where u = t/`high` for the scaled target t.
 
-        The result is in [0, 1]. Targets above `high` are clipped to it.
+        Multiplication by Euler's number e puts the result in [0, 1]. Targets above
+        `high` are clipped to `high`.
         """
         t = self.scale_target()
         part = (_tabulate_entropy()[self.target] - t * math.log(high)) / high

@@ -190,8 +190,9 @@ def estimate_counts(
     Without noise, the cells of every column sum to the number of rows N, and the cells
     of a class sum to the same number in all columns that distinguish classes. Noise
     that contradicts this is removed by least squares. If the sum over m cells should be
-    T but is s, each of them moves by (T - s)/m, at a cost of (T - s)²/m. The sums T of
-    the classes minimise the total cost. They sum to `n_rows` if that is public.
+    T but is s, each of these cells changes by (T - s)/m, at a cost of (T - s)²/m. The
+    sums T of the classes are chosen to minimise the total cost. If the number of rows
+    is public, the sums T must add up to `n_rows`.
 
     Parameters
     ----------
@@ -238,9 +239,9 @@ def estimate_counts(
 
 
 def _find_members(column: Column, n_classes: int) -> FloatArray:
-    """Return a matrix (cells, classes) of ones where a cell counts rows of a class.
+    """Return a matrix (cells, classes), which is 1 if a cell counts rows of a class.
 
-    A column that does not distinguish classes has ones in every place.
+    The cells of a column that does not distinguish classes have ones for all classes.
     """
     if column.classes is None:
         return np.ones((column.size, n_classes))

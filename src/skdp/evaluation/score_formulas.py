@@ -137,7 +137,8 @@ def _list_recalls(counts: Counts) -> tuple[FloatArray, FloatArray]:
 def compute_precision(counts: Counts, n: Any, scale: Scale) -> Any:
     """Return the share of right answers among the predictions of a class.
 
-    This is the share of class 1 if there are two classes, and the mean share otherwise.
+    With two classes, this is the precision of class 1. With more classes, it is the
+    mean of the precisions of all classes.
     """
     return _average(_list_precisions(counts)[0])
 
@@ -150,7 +151,8 @@ def estimate_precision_error(counts: Counts, n: Any, scale: Scale) -> float:
 def compute_recall(counts: Counts, n: Any, scale: Scale) -> Any:
     """Return the share of right answers among the rows of a class.
 
-    This is the share of class 1 if there are two classes, and the mean share otherwise.
+    With two classes, this is the recall of class 1. With more classes, it is the mean
+    of the recalls of all classes.
     """
     return _average(_list_recalls(counts)[0])
 
@@ -193,9 +195,10 @@ def estimate_f1_error(counts: Counts, n: Any, scale: Scale) -> float:
 
 
 def _combine(errors: FloatArray) -> float:
-    """Return the error of class 1, or a bound on the error of the mean of all classes.
+    """Return the standard error of class 1 or, with more classes, of the mean share.
 
-    The same row may be in the shares of two classes, so errors may be dependent.
+    The same row may be in the shares of two classes, so errors may be dependent. For
+    this reason the error of the mean is only an upper bound.
     """
     return float(_average(errors))
 
@@ -260,8 +263,8 @@ def compute_class_d2(counts: Counts, n: Any, scale: Scale) -> Any:
 def estimate_class_d2_error(counts: Counts, n: Any, scale: Scale) -> float:
     """Return an upper bound on the standard error of `compute_class_d2`.
 
-    The covariance of the two losses is not released, so their standard deviations are
-    added.
+    The score is one minus a ratio of two losses. The covariance of numerator and
+    denominator is not released, so their standard deviations are added.
     """
     share = _share_classes(counts)
     null = max(float(-(share * np.log(share)).sum()), SMALLEST)

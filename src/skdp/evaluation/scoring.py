@@ -37,9 +37,8 @@ from skdp.privacy.randomness import Randomness
 from skdp.privacy.units import RowCounts
 from skdp.schema import FloatArray
 
-#: Smallest and largest number of lines of a calibration table. If there are enough
-#: rows, a line has `ROWS_PER_LINE` rows per standard deviation of a cell's noise, or
-#: more.
+#: A calibration table has `FEWEST_LINES` to `MOST_LINES` lines. Between these limits, a
+#: line has about `ROWS_PER_LINE` rows per standard deviation of the noise in a cell.
 FEWEST_LINES, MOST_LINES, ROWS_PER_LINE = 2, 10, 24
 
 
@@ -71,8 +70,8 @@ def encode_table(
     """Encode a table as the model's ``fit`` does, but without class weights.
 
     `opened` is the result of `open_table` for this table. It says which person each row
-    belongs to. `row_counts` has the number of rows of each person, if these have been
-    counted already.
+    belongs to. `row_counts` has the number of rows of each person, if it is known
+    already.
     """
     schema, ids = model.schema_, None
     if opened is not None:
@@ -187,8 +186,8 @@ def make_columns(
 ) -> list[score_cells.Column]:
     """Return the columns of cells that are named in `needed`.
 
-    `bins` are the bins of the ROC curve. `lines` are the edges of the calibration
-    curve.
+    `bins` are the bins of the ROC curve. `lines` are the inner edges of the bins of the
+    calibration curve.
     """
     link, loss = model.link, model._loss(model.schema_)
     part, deviance = scale.largest / scale.width, scale.deviance / scale.width
@@ -225,9 +224,9 @@ def make_columns(
 def _choose_lines(
     bins: Bins, noise_multiplier: float, n_columns: int, neighbours: Neighbours
 ) -> FloatArray:
-    """Return the edges of the bins of a calibration table.
+    """Return the inner edges of the bins of a calibration table.
 
-    The table has as many lines as the noise allows.
+    More noise means fewer bins.
     """
     changes = count_changes(neighbours)
     std = noise_multiplier * math.sqrt(changes * n_columns)

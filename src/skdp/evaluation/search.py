@@ -56,7 +56,7 @@ from skdp.schema import check
 TRIALS_PER_CANDIDATE = 3.5
 #: On average, one in this many rows scores models. All other rows fit them.
 PARTS = 5
-#: Fewest rows of a search if their number is public. Fewer rows may leave a part empty.
+#: If the number of rows is public, a search refuses tables with fewer rows than this.
 FEWEST_ROWS = 50
 #: An assumption that is stated in the record of every search.
 HELD_OUT = (
@@ -65,8 +65,8 @@ HELD_OUT = (
 )
 #: The same assumption if rows belong to persons.
 HELD_OUT_PERSONS = (
-    "Each person was held out for scoring, with all rows, with probability 1/5, "
-    "independently of all other persons. This took no extra budget."
+    "Each person was held out for scoring with probability 1/5, independently of all "
+    "other persons. Rows of one person stayed together. This took no extra budget."
 )
 
 
@@ -85,8 +85,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : LogisticRegression, LinearRegression, ...
-        An skdp model with a complete public description: a schema, or bounds and
-        classes or target_bounds. The search sets its epsilon, delta and random_state.
+        An skdp model with a schema, or with bounds and classes (or target_bounds). The
+        search sets the model's epsilon, delta and random_state.
     param_grid : dict of lists, or list of them
         The candidates, as for ``GridSearchCV``. They are public. If `n_candidates` is
         given, distributions are allowed too, as for ``RandomizedSearchCV``.
@@ -95,12 +95,13 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
     n_candidates : int, optional
         Number of candidates to draw from `param_grid`. By default all are used.
     scoring : str, optional
-        A metric of `skdp.evaluate`. The default is log_loss, accuracy or r2.
+        A metric of `skdp.evaluate`. The default is log_loss for classifiers that
+        predict probabilities, accuracy for other classifiers, and r2 for regressors.
     method : {"auto", "split", "random"}
         ``"split"`` fits every candidate, each with an equal part of the budget.
-        ``"random"`` fits candidates drawn at random, a random number of times, and
-        returns only the best. The budget of each fit then hardly depends on the number
-        of candidates, but a candidate may be missed, and a ledger cannot be charged.
+        ``"random"`` makes a random number of fits, each of a candidate drawn at random,
+        and returns only the best. The budget of each fit then hardly depends on the
+        number of candidates. But it may miss a candidate, and cannot charge a ledger.
         ``"auto"`` chooses the method that gives each fit the larger budget.
     n_trials : float, optional
         Average number of fits of a random search. The default is 3.5 per candidate,
@@ -131,7 +132,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
     privacy_ : SearchRecord
         The budget spent on the rows that fitted the models.
     score_privacy_ : SearchRecord
-        The budget spent on the rows that scored, which is at most that of `privacy_`.
+        The budget spent on the rows that scored models, at most that of `privacy_`.
 
     Notes
     -----
@@ -155,7 +156,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
     >>> X = np.random.default_rng(0).uniform(size=(5000, 2))
     >>> y = (X[:, 0] > X[:, 1]).astype(int)
     >>> clf = skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1])
-    >>> search = skdp.PrivateSearchCV(clf, {"alpha": [1e-5, 10.0]}, epsilon=2.0)
+    >>> search = skdp.PrivateSearchCV(clf, {"alpha": [1e-5, 10]}, method="split")
     >>> search.fit(X, y).best_params_
     {'alpha': 1e-05}
     """
@@ -329,8 +330,9 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
         schema, model = about.schema, self.estimator
         if schema is None:
             raise ValueError(
-                "A search requires a complete public description, because otherwise "
-                "each fit would spend budget on it. Set schema, or bounds and classes."
+                "A search requires a complete public description of the table. "
+                "Otherwise each fit would spend budget to find a description. Set "
+                "schema, or set bounds and classes (or target_bounds)."
             )
         scoring = self.scoring or list_metrics(model, schema)[0]
         choose_metrics(model, schema, scoring)
@@ -381,8 +383,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
         )
         check(
             not (self.method == "random" and has_ledger),
-            "method='random' cannot be charged to a ledger, because its cost is not a "
-            "Gaussian curve. Use method='split', which costs a ledger no more.",
+            "method='random' cannot be charged to a ledger, because a ledger adds up "
+            "only the costs of Gaussian mechanisms. Use method='split'.",
         )
         trials = self.n_trials or TRIALS_PER_CANDIDATE * n_candidates
         check(

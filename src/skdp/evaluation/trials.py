@@ -200,8 +200,8 @@ def list_candidates(
         listed = list(ParameterGrid(param_grid))
     else:
         # scikit-learn may draw the candidates, because they are public and the theorem
-        # holds for any candidates. Do not let it use its default, numpy's global
-        # generator, whose state may depend on records that other code has read.
+        # holds for any candidates. Pass it a seed, because by default it uses numpy's
+        # global generator, whose state may depend on records that other code has read.
         seed = random_state
         if seed is None:
             seed = Coins(Randomness()).draw_below(1 << 32)

@@ -2,10 +2,11 @@
 
 The noise in each cell has a known normal distribution. Plausible counts are therefore
 the released values minus noise of that distribution. A score is computed for many
-plausible counts, and a sampling error is added to each result. The interval contains
-the given share of the results. This is exact for scores that are linear in the counts.
-For ratios it allows for noise in both parts. If noise hides the denominator, the
-interval is as wide as the range of the score.
+plausible counts, and a sampling error is added to each result. The interval contains as
+large a share of the results as the confidence level says. This is exact for scores that
+are linear in the counts. For ratios it allows for noise in the numerator and in the
+denominator. If noise hides the denominator, the interval is as wide as the range of the
+score.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def make_score(
     )
     low, high = both.tolist()
     # If noise moved a score out of its range, the part of the interval inside the range
-    # may be too narrow.
+    # may be too narrow. So make the interval at least `noise_std` wide.
     low = max(metric.low, min(low, high - noise_std))
     high = min(metric.high, max(high, low + noise_std))
     width = found if metric.width is None else metric.width
@@ -167,19 +168,23 @@ def split_curve(cells: FloatArray) -> FloatArray:
 def score_calibration(known: PlausibleCounts, confidence: float) -> Score:
     """Return the expected calibration error Σ_b |γ_b|/n, with its interval.
 
-    In bin b, γ is the number of rows of class 1 minus the sum of the predicted
-    probabilities of all rows. The estimate g of γ has an error of standard deviation s,
-    which is due to noise and sampling.
+    The sum is over bins b, and n is the number of rows. In each bin, γ is the number of
+    rows of class 1 minus the sum of the predicted probabilities of all rows. The
+    estimate g of γ has an error of standard deviation s, which is due to noise and
+    sampling.
 
     Notes
     -----
     Absolute values of noisy numbers are too large on average, so each |g| is replaced
-    by √(g² - s²), or by 0 if |g| < s. The confidence of the interval is at least the
-    given 1 - 2a, for two reasons:
+    by √(g² - s²), or by 0 if |g| < s. Let 1 - 2a be the confidence level, and let z be
+    the 1 - a quantile of the standard normal distribution. The interval covers the true
+    value with at least this confidence, because each of its ends fails with probability
+    at most a:
 
-    - Except with probability a, Σ|γ| is at most Σ|g| + z √(Σs²). With the signs of γ,
-      which are fixed, Σ|γ| = Σ±γ = Σ±g - Σ±error, and Σ±g ≤ Σ|g|.
-    - Σ|γ| is at least Σ|g| - Σ|error|, and the 1 - a quantile of Σ|error| is known.
+    - *Upper end.* Let c be the sign of γ in each bin, which is a fixed number. Then
+      Σ|γ| = Σcγ = Σcg - Σc·error, where Σcg ≤ Σ|g|. Except with probability a,
+      -Σc·error is at most z √(Σs²).
+    - *Lower end.* Σ|γ| ≥ Σ|g| - Σ|error|, and the 1 - a quantile of Σ|error| is known.
     """
     cells = split_curve(known.released[CURVE])
     gaps = np.abs(cells[:, 2] - cells[:, 1])
@@ -210,7 +215,8 @@ def list_bins(
 ) -> Iterator[Bin]:
     """Yield the lines of the calibration table, one per bin of the margin.
 
-    Counts are multiplied by `unit` before they are shown.
+    The counts in the table are multiplied by `unit`, which is the largest allowed
+    weight if the rows have weights, and 1 otherwise.
     """
     limits = [0.0, *expit(edges).tolist(), 1.0]
     cells, others = split_curve(known.counts[CURVE]), split_curve(known.others[CURVE])

@@ -1,7 +1,9 @@
 """Average capped slopes over the targets that a model expects.
 
-Caps bound the slope of each record. A law says how targets vary around the model, and
-so how often slopes are capped. This is post-processing, because no record is read.
+The slope of a record is the derivative of its loss with respect to its margin. A fit
+caps the size of each slope. A `Law` is a distribution of targets around the model, and
+so determines how often slopes are capped. This is post-processing, because no record is
+read.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from skdp.schema import FloatArray
 N_NEWTON = 4
 #: A cap that no slope reaches, and the smallest norm by which a slope is divided.
 NO_CAP, TINY = 1e6, 1e-300
-#: Margins of counts are clipped to this. A margin of 0 means the largest count.
+#: Upper limit on the margins of counts. A margin of 0 means the largest count.
 HIGHEST = 2.0
 #: Step in margins for numerical derivatives of the expected slopes of counts.
 STEP = 1e-4
@@ -78,15 +80,18 @@ class Law(ABC):
 
     @abstractmethod
     def steepen(self, margins: FloatArray) -> FloatArray:
-        """Return the derivatives (n, k, k) of slopes, without weights or caps."""
+        """Return the derivatives (n, k, k) of slopes without weights or caps.
+
+        Derivatives are with respect to the margins.
+        """
 
     def expect(
         self, margins: FloatArray, true: FloatArray, caps: FloatArray
     ) -> FloatArray:
         """Return the mean capped slopes (n, k) at `margins`.
 
-        Targets are drawn with the margins `true`. Where both margins agree, the mean
-        slopes are zero if caps cut as much from positive as from negative slopes.
+        Targets are drawn with the margins `true`. If `margins` equals `true` and
+        `is_even` holds, the mean slopes are zero.
         """
         return np.zeros_like(margins)
 
@@ -144,7 +149,7 @@ class Classes(Law):
         return slopes * factor[:, None], factor
 
     def steepen(self, margins: FloatArray) -> FloatArray:
-        """Return the derivatives (n, k, k) of probabilities in the margins."""
+        """Return the derivatives (n, k, k) of probabilities with respect to margins."""
         k = margins.shape[1]
         return _derive_softmax(self._find_chances(margins))[:, -k:, -k:]
 
@@ -187,7 +192,7 @@ class Classes(Law):
 
 
 def _derive_softmax(chances: FloatArray) -> FloatArray:
-    """Return the derivatives (n, k, k) of probabilities in their margins."""
+    """Return the derivatives (n, k, k) of probabilities with respect to margins."""
     each = np.eye(chances.shape[1])[None] * chances[:, :, None]
     return np.asarray(each - chances[:, :, None] * chances[:, None, :])
 
@@ -219,9 +224,10 @@ class Normal(Law):
 class Counts(Law):
     """Counts with mean μ = exp(m) and variance `dispersion` · μ.
 
-    The dispersion is larger if counts vary more than Poisson counts. Counts are assumed
-    to have a gamma distribution, because the mean of gamma variables below a limit has
-    a closed form.
+    Counts are divided by the largest possible count. The dispersion is one divided by
+    the largest count if counts are Poisson, and larger if they vary more. Counts are
+    assumed to have a gamma distribution, because the mean of gamma variables below a
+    limit has a closed form.
     """
 
     dispersion: float
@@ -302,7 +308,7 @@ def expect_slopes(
 ) -> FloatArray:
     """Return the means (n, k) of slopes that are weighted, then capped.
 
-    Targets are drawn with the same margins.
+    Slopes are computed at `margins`, and targets are drawn with the same margins.
     """
     points = _list_points(law, weighting)
     parts = [s * w * own.expect(margins, margins, caps / w) for w, s, own in points]
@@ -337,9 +343,9 @@ def find_bias(
     """Return the bias w - w* (d, k) of the weights due to capped slopes.
 
     Caps affect the slopes of a rare class, or of large counts, more often than others.
-    Suppose that targets are drawn with the true weights w*. The mean capped slope is
-    then zero not at w*, but at other weights w. Given w, Newton's method finds the w*
-    at which the mean of x times the capped slope at w is zero.
+    Suppose that targets are drawn with the true weights w*. The mean over rows x of x
+    times the capped slope is then zero not at w*, but at other weights w. Given these
+    weights w, Newton's method finds w*.
     """
     true, margins = weights.copy(), rows @ weights
     if law.is_even:

@@ -21,7 +21,10 @@ from skdp.schema import FloatArray, IntArray
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Correction:
-    """The effect of the correction of the intercepts on errors.
+    """How correcting the intercepts changes the errors of the weights.
+
+    There are k outputs with d weights each. The correction moves the intercepts by
+    -g/h, where g is the released mean of the slopes and h their mean derivative.
 
     Attributes
     ----------
@@ -30,7 +33,7 @@ class Correction:
     passed_on : float64 (k, kd)
         For each intercept and each weight, the share of the weight's error that is
         subtracted from the intercept. If there is a single intercept and rows have no
-        weights, the share of the intercept's own error is 1.
+        weights, the share of the intercept's error is 1, so this error vanishes.
     noise, sampling : float64 (k, k)
         Covariances of g/h due to the privacy noise and to sampling.
     bias : float64 (k,)
@@ -83,9 +86,9 @@ class Correction:
         )
 
     def move(self, maps: FloatArray) -> FloatArray:
-        """Return the functionals (m, kd) that give the errors after the correction.
+        """Return a matrix M (m, kd) that describes errors after the correction.
 
-        After the correction, the error of `maps` @ weights is the error that the
-        returned functional had before the correction, plus the error of g/h.
+        Let e be the errors of the weights before the correction. After the correction,
+        `maps` @ weights has the error M @ e, plus an error caused by the error of g/h.
         """
         return np.asarray(maps - maps[:, self.last] @ self.passed_on)

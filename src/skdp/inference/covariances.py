@@ -5,10 +5,12 @@ the Hessian H determines the covariance of the result exactly:
 
     u ← ((I - S/β) u + ξ/(βn) + const)/(1 + λ/β),   S = B (H + ridge) Bᵀ.
 
-H, the variance of the records' gradients and the bias from capped slopes are computed
-as means over rows that have the released moments (`surrogate_rows`). Noise in these
-moments makes H uncertain, which `plausible` takes into account. This is
-post-processing, because no record is read. `docs/guide/intervals.md` derives it.
+Here B is the whitening matrix, 1/β the step size, ξ the noise of a step, n the number
+of rows, and λ the strength of the pull to the start. H, the variance of the records'
+gradients and the bias from capped slopes are computed as means over rows that have the
+released moments (`surrogate_rows`). Noise in these moments makes H uncertain, which
+`plausible` takes into account. This is post-processing, because no record is read.
+`docs/guide/intervals.md` derives the formulas.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray
 
-#: What to do about a fit whose settings allow no standard errors.
-USE_DEFAULT = " Use the default geometry and sampling, which have them."
+#: Advice for fits whose geometry or sampling has no standard errors.
+USE_DEFAULT = " Use the default geometry and sampling to get standard errors."
 #: Smallest share of a target's variance that is assumed to be unexplained.
 UNEXPLAINED = 0.05
 
@@ -58,10 +60,11 @@ class Uncertainty:
     usual : Covariances
         The covariances, as if the released moments were exact.
     usual_level : float
-        The usual size of the effect of a category: one in log-odds, or a standard
-        deviation of the residuals.
+        The size that is assumed for the effect of a category that cannot be
+        determined: 1 on the scale of the margin or, for a numeric target with normal
+        residuals, one standard deviation of the residuals.
     learning : Learning
-        Computes errors for other moments that are possible, given the released ones.
+        Computes standard errors that allow for noise in the released moments.
     correction : Correction, optional
         How the intercept was corrected after the last step.
     gram, known : ReleasedGram, Moments
@@ -82,9 +85,10 @@ class Uncertainty:
         """Return the errors of `plain` @ weights and of `contrasts` @ weights.
 
         Each row of `plain` (m, d) is the corresponding row of `contrasts` plus a level
-        that the records cannot determine. The variance of this level is added to the
-        variance of `plain` @ weights. If there are several outputs, contrasts are
-        relative to the mean of all outputs.
+        that the records cannot determine, such as the mean of a column's categories.
+        The variance of this level is added to the variance of `contrasts` @ weights, to
+        obtain the variance of `plain` @ weights. If there are several outputs,
+        contrasts are relative to the mean of all outputs.
         """
         k, fixed = self.n_outputs, self.correction
         class_contrasts = np.eye(k) - (1.0 / k if k > 1 else 0.0)
@@ -130,8 +134,8 @@ class Uncertainty:
 
         `maps` (km, kd) are sorted by output. Let q be the direction (d,) that changes a
         coefficient (`variances.measure_remaining`). To change the coefficient of one
-        output, add t_c q to the weights of each output c. The numbers t_c are those
-        that make the curvature of the loss along this change as small as possible.
+        output, add t_c q to the weights of each output c. The numbers t_c are chosen to
+        make the curvature of the loss along this change as small as possible.
         """
         k = self.n_outputs
         blocks = maps.reshape(k, -1, k, maps.shape[1] // k)
@@ -164,9 +168,10 @@ class Uncertainty:
 class Errors(NamedTuple):
     """Standard deviations due to privacy and to sampling, and standard errors.
 
-    Each array has shape (m, k). Those without the prefix belong to `plain` in
-    `Uncertainty.errors`. The standard error of an effect that cannot be determined is
-    infinite, as is its sampling error.
+    Each array has shape (m, k). The arrays whose names start with ``contrasts_`` belong
+    to the argument `contrasts` of `Uncertainty.errors`, and the others to `plain`. If
+    an effect cannot be determined, its standard error and its sampling error are
+    infinite.
     """
 
     noise_std: FloatArray
@@ -207,8 +212,8 @@ def find_obstacle(plan: Plan) -> str | None:
         return "There are no standard errors, because the model is a constant."
     if not isinstance(plan.geometry, Matrix):
         wide = (
-            f" Models of more than {MATRIX_LIMIT:,} coefficients use it, so merge rare "
-            "categories or leave out columns."
+            f" Models of more than {MATRIX_LIMIT:,} coefficients use this geometry. To "
+            "have fewer coefficients, merge rare categories or leave out columns."
         )
         return (
             "There are no standard errors in the diagonal geometry. Its steps release "
@@ -219,7 +224,7 @@ def find_obstacle(plan: Plan) -> str | None:
     if not isinstance(plan.sampling, samplings.Full) or plan.n_restarts > 1:
         return (
             "There are no standard errors for steps on blocks of columns or with "
-            "restarts. How far noise spreads in them is known only for full steps."
+            "restarts. The effect of noise on the weights is known only for full steps."
             + USE_DEFAULT
         )
     if plan.layout.groups[-1].kind != "ones":
@@ -249,12 +254,13 @@ def estimate(
     weights : float64 (d, k)
         The result of the run.
     exact : Released, optional
-        A Gram matrix without noise, used to measure the cost of noise in the moments.
+        A Gram matrix without noise, to use instead of the released one. A comparison of
+        the two results shows how much the noise in the released matrix costs.
     weighting : Weighting, optional
         The weights of records and classes. By default all weights are one.
     count_unit : float
-        The value of a count of 1 on the scale of the target, on which the largest count
-        is 1. Counts are assumed to vary at least as much as Poisson counts.
+        The target of a count of 1, where targets are counts divided by the largest
+        possible count. Counts are assumed to vary at least as much as Poisson counts.
     """
     reason = find_obstacle(plan)
     if reason is not None:

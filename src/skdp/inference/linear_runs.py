@@ -1,8 +1,8 @@
 """Describe a run near its optimum as a linear recursion.
 
 The recursion gives the covariances of the released weights, one for each cause of
-error. It also gives `Learning`, which computes standard errors for other Hessians. This
-is post-processing, because no record is read.
+error. It also gives `Learning`, which computes standard errors that allow for noise in
+the Hessian. This is post-processing, because no record is read.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Covariances:
     sampling : float64 (d, d)
         Due to sampling the records.
     shrinkage : float64 (d, d)
-        Due to shrinkage and early stopping, for true weights as large as the released
-        ones.
+        Due to shrinkage and early stopping. Both depend on the distance of the true
+        weights from the start, which is estimated from the released weights.
     bias : float64 (d,)
         Due to capped slopes. Noise in the metric adds to the bias in directions that
         change no prediction, such as raising all levels of a column and lowering the
@@ -176,7 +176,7 @@ def _make_recolouring(root: FloatArray, rows: FloatArray, known: Moments) -> Flo
 
 
 def _raise_power(matrix: FloatArray, exponent: float) -> FloatArray:
-    """Return a power of a symmetric matrix. The power maps its null space to zero."""
+    """Return a power of a symmetric matrix, where zero eigenvalues stay zero."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     kept = values > 1e-9 * values[-1]
     powers = np.where(kept, np.where(kept, values, 1.0) ** exponent, 0.0)
@@ -192,9 +192,9 @@ def _read_ridge(penalty: object, d: int) -> FloatArray:
 def _project_seen(forces: FloatArray, vectors: FloatArray) -> FloatArray:
     """Return the projection matrix on the directions in which rows vary.
 
-    The matrix is in the basis `vectors`. In the other directions, such as all levels of
-    a column against the intercept, the true weights are not defined, so there is no
-    bias.
+    The matrix is in the basis `vectors`. In the other directions the true weights are
+    not defined, so there is no bias. An example is the direction that raises the
+    weights of all levels of a column and lowers the intercept.
     """
     values, own = np.linalg.eigh((forces + forces.T) / 2)
     kept = vectors.T @ own[:, values > 1e-9 * values[-1]]

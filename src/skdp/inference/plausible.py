@@ -35,7 +35,8 @@ N_POINTS = 16
 #: the lower bound (99.9 %) of the variance. This bound is the estimate minus `SURE`
 #: standard deviations of the noise.
 LEAST_RESPONSE, SURE = 0.5, 3.09
-#: The bias from caps that surrogate rows show is multiplied by this.
+#: The bias from capped slopes is estimated from surrogate rows. It is multiplied by
+#: this factor, to allow for the error of the estimate.
 BIAS_ROOM = 4 / 3
 #: If the model is wrong, capped slopes may change an effect by this share. On the
 #: measured tables, caps cut 1 to 5 % of the gradients.
@@ -65,15 +66,18 @@ class Learning:
     away : float64 (d,)
         The released weights minus the start, in the basis of eigenvectors.
     prior : float
-        Squared distance of the true weights from the start, per direction.
+        Estimated squared distance of the true weights from the start, per direction.
     bias : float64 (d,)
         The bias of the weights from capped slopes.
     effect_room : float
         Share by which caps may change an effect: `EFFECT_ROOM`, or 0 if no slope can be
         capped.
-    noise_std, curvature, pull : float
-        Standard deviation of a step's noise, β and λ.
-    shares : float64 (K,)
+    noise_std : float
+        Standard deviation of a step's noise.
+    curvature, pull : float
+        β and λ, where steps have size 1/β and λ is the strength of the pull to the
+        start.
+    shares : float64 (n_steps,)
         Weight of each iterate in the average.
     """
 
@@ -125,10 +129,10 @@ class Learning:
     def errors(
         self, functionals: FloatArray, varies: Varies
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return standard deviations due to privacy and to sampling, and errors.
+        """Return the errors due to privacy, those due to sampling, and standard errors.
 
-        Each array has shape (m,). The standard error covers privacy, sampling,
-        shrinkage and capped slopes together.
+        Each array has shape (m,). Standard errors cover privacy, sampling, shrinkage
+        and capped slopes together.
 
         `varies` must have been computed for the same `functionals` (m, d). The
         functionals must not depend on directions that no row determines, such as a
@@ -201,7 +205,7 @@ def _list_possible(variance: float, doubt: float) -> FloatArray:
 def find_half_width(shift: FloatArray, std: FloatArray) -> float:
     """Return h such that |N(shift, std²)| > h has probability 5 %.
 
-    The probability is the average over all entries of `shift` and `std`.
+    `shift` and `std` are arrays. The probability is averaged over their entries.
     """
     low, high = 0.0, float((shift + 5.0 * std).max())
     for _ in range(N_BISECTIONS):
@@ -237,9 +241,9 @@ def solve_recursion(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the effect of noise and of a constant force, for each eigenvalue s of S.
 
-    Let t = (1 - s/β)/(1 + λ/β), and let a_k be the weight of iterate k in the average.
-    The noise of step j is multiplied by f_j = Σ_{k≥j} a_k t^(k-j)/(β + λ) when it
-    reaches the average.
+    Let t = (1 - s/β)/(1 + λ/β), where β is `curvature` and λ is `pull`. Let a_k be the
+    weight of iterate k in the average (`shares`). The noise of step j enters the
+    average multiplied by f_j = Σ_{k≥j} a_k t^(k-j)/(β + λ).
 
     Returns
     -------

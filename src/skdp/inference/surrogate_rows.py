@@ -21,12 +21,12 @@ from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, Group, Layout
 
-#: Covariances that may be noise are set to zero. The threshold lets noise alone pass
-#: this many times per column. With a stricter one, columns that nearly determine each
-#: other would seem to be independent.
+#: Covariances below a threshold are set to zero, because they may be noise. Noise alone
+#: exceeds the threshold this many times per column. With a higher threshold, columns
+#: that nearly determine each other would seem to be independent.
 FALSE_COVARIANCES = 0.5
-#: Number of surrogate rows: at least `N_ROWS`, this many per coordinate, and at most
-#: `MOST_ROWS` or 4 per coordinate, because time grows with the number of rows.
+#: There are `ROWS_PER_COORDINATE` surrogate rows per coordinate, but at least `N_ROWS`.
+#: To save time, there are at most `MOST_ROWS`, or 4 per coordinate if that is more.
 N_ROWS, ROWS_PER_COORDINATE, MOST_ROWS = 2048, 20, 8192
 #: Relative addition to variances before columns are regressed on each other.
 RIDGE = 1e-2
@@ -129,9 +129,10 @@ def make_rows(layout: Layout, known: Moments) -> FloatArray:
     For a column of categories, this mean is the vector of probabilities from which the
     category is drawn. A knot of a curve is drawn in the same way. A number in [0, 1] is
     drawn from a beta distribution with this mean, and signed numbers from a normal
-    distribution. Second moments are therefore right, except where a probability had to
-    be raised to zero, and within curves. The draws come from a Kronecker sequence,
-    which is the same every time and more even than random numbers.
+    distribution. Second moments are therefore right, with two exceptions: between knots
+    of the same curve, and where a negative probability was replaced by zero. The draws
+    come from a Kronecker sequence, which is the same every time and more even than
+    random numbers.
     """
     d = layout.n_features
     n = max(N_ROWS, min(ROWS_PER_COORDINATE * d, MOST_ROWS), 4 * d)

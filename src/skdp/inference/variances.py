@@ -57,7 +57,7 @@ class ReleasedGram:
         return float(np.max(self.released.noise_std)) / self.n_rows
 
     def evaluate_forms(self, q: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return qᵀGq for each row of `q` (m, d).
+        """Return qᵀGq for each row of `q` (m, d), where G is `matrix`.
 
         Also return the standard deviation of the noise in each of these values.
         """
@@ -116,9 +116,10 @@ def measure_remaining(
 ) -> Varies:
     """Return the variance of rows along each coefficient aᵀw, given the other columns.
 
-    The variance is the minimum of qᵀGq over all weights q with aᵀq = 1. Any such q
-    gives an upper bound, so q may be computed from the noisy matrix. A ridge of the
-    size of the noise keeps q from fitting the noise.
+    The variance is the minimum of qᵀGq over all weights q with aᵀq = 1, where G is the
+    Gram matrix of the rows without noise. Any such q gives an upper bound, so q may be
+    computed from the noisy matrix. A ridge of the size of the noise keeps q from
+    fitting the noise.
     """
     at = gram.centre(functionals)
     half = gram.pattern.shift / 2.0

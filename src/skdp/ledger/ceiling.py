@@ -1,9 +1,11 @@
 r"""Define the ceiling of a ledger and prove that releases below it are private.
 
-**The ceiling has three separate limits.** We say that a mechanism is (μ, d) if, for
-neighbouring tables and all real ε', its output laws obey
-P(E) ≤ e^ε' Q(E) + h(ε', μ) + d, with h(ε', μ) = `accountant.gdp_delta`. When the ledger
-is made, a part r = `reserved_delta` of δ is set aside for the d's. The inequalities
+**The ceiling has three separate limits.** We say that a mechanism is (μ, d) if, for all
+neighbouring tables, all real ε' and all events E, its output laws P and Q on the two
+tables obey P(E) ≤ e^ε' Q(E) + h(ε', μ) + d, with h(ε', μ) = `accountant.gdp_delta`. Let
+η = `accountant.SLACK_PER_DRAW`, which bounds the error of one noise draw. When the
+ledger is made, a part r = `reserved_delta` of δ is set aside for the d's. The
+inequalities
 
 .. math:: Σ μᵢ² ≤ m,\quad Σ dᵢ ≤ r,\quad Σ \text{draws} ≤ D
 
@@ -65,8 +67,8 @@ from skdp.typed_files import Count
 ROUNDING = 2.0**-30
 #: A number read from a file. The limit keeps sums of such numbers finite.
 Finite = Annotated[float, Meta(ge=0, lt=1e300)]
-#: A ledger allows as many noise draws as this many full runs make: `RUNS_PER_EPSILON`
-#: per unit of ε, and at least `RUNS`.
+#: A ledger allows as many noise draws as a certain number of runs may make. This number
+#: is `RUNS_PER_EPSILON` per unit of ε, and at least `RUNS`.
 RUNS_PER_EPSILON, RUNS = 4096, 64
 
 

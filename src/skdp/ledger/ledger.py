@@ -4,7 +4,7 @@ A ledger is made once with a ceiling (ε, δ) and a neighbour relation. Each fit
 *reserves* its whole budget before it reads a record. Afterwards it *settles* the
 reservation, which lowers the charge to what was spent. If the process is killed before
 that, the full reservation stays charged. A request above the ceiling is refused before
-a record is read. (If the number of rows is public, they may be counted first.) Scores
+a record is read. (If the number of rows is public, rows may be counted first.) Scores
 that scikit-learn's searches compute from held-out rows are not charged to a ledger.
 
 **Parts of the table.** The guarantee is about the table that the ledger belongs to. It
@@ -94,7 +94,8 @@ class Ledger:
     proof is in `skdp.ledger.ceiling`.
 
     A ledger can be pickled, copied and sent to other processes, because it holds a path
-    and the last head it saw, but no open file. The file system must have working locks.
+    and the last known `head`, but no open file. The file system must have working
+    locks.
 
     Examples
     --------
@@ -212,7 +213,10 @@ class Ledger:
 
     @property
     def head(self) -> Head:
-        """The number of entries and the last hash. `check` compares an earlier copy."""
+        """The number of entries and the hash of the last one.
+
+        Keep a copy elsewhere. `check` can compare the file with it later.
+        """
         return self._read().head
 
     @property
@@ -268,10 +272,11 @@ class Ledger:
         return export_entries(self.entries(), form)
 
     def admit(self, schema: Schema) -> None:
-        """Accept another schema of the same table, if the ledger was made with one.
+        """Accept another schema of the same table.
 
-        Other schemas are refused, because they may mean another table. Only a person
-        can know that two schemas describe the same records.
+        A ledger that was made with a schema refuses all others, because they may
+        describe another table. Only a person can know whether they do. A ledger that
+        was made without a schema accepts every schema, so this method raises an error.
         """
         terms, digest = self.terms, schema_digest(schema)
 
@@ -314,10 +319,10 @@ class Ledger:
         n_draws : int
             The largest number of noise values that the fit may draw.
         fit_delta : float, optional
-            The δ at which error messages state the affordable ε (default: the
-            ledger's).
+            The δ of the fit, by default the ledger's δ. If the budget is too small, the
+            error message states the ε that is affordable at this δ.
         unit : str, optional
-            The unit that the fit protects. It must be the ledger's.
+            The unit (row or person) that the fit protects. It must be the ledger's.
 
         Raises
         ------
@@ -326,10 +331,10 @@ class Ledger:
 
         Notes
         -----
-        **Guarantee.** For every amount, whatever other processes reserve at the same
-        time and whenever a process is killed: if this returns, the amount is on disk
-        and the sums over all entries are within the ceiling. If this raises, the
-        ledger's guarantee holds as if this had not been called.
+        **Guarantee.** For every amount, for all reservations that other processes make
+        at the same time, and even if processes are killed at any point: If this method
+        returns, the amount is on disk and the sums over all entries are within the
+        ceiling. If it raises, the ledger's guarantee holds as if it was never called.
         """
         terms, amount = self.terms, Amount.of(mu_squared, delta, n_draws)
         self._totals.refuse_relation(neighbours, unit, self.path)
@@ -349,7 +354,7 @@ class Ledger:
     def spend(
         self, record: PrivacyRecord, *, query: str, schema: Any = None
     ) -> Iterator[Reservation]:
-        """Reserve a record's whole budget, and settle it after the block.
+        """Reserve the whole budget of a privacy record for a ``with`` block.
 
         After the block, the charge is lowered to what the record has spent, even if the
         block raises. If the process dies, the whole reservation stays charged. If the
@@ -390,7 +395,7 @@ class Ledger:
 
 
 def _reopen(path: str, seen: Head, requester: Requester) -> Ledger:
-    """Return the ledger of a file, which must still contain the head `seen`."""
+    """Return a ledger object for a file that must still contain the head `seen`."""
     ledger = Ledger.__new__(Ledger)
     ledger.path, ledger.requester = path, requester
     ledger._log, ledger._totals = Log(path, seen), Totals()

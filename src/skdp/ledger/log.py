@@ -15,8 +15,8 @@ remember the last head they saw.
 
 Each entry is written in its own transaction, with the rollback journal and
 ``synchronous = EXTRA``. Once `Log.append` returns, the entry survives kills and power
-failures. If it is interrupted earlier, the entry is on disk either completely or not at
-all. The file system must have working locks, which some network file systems lack.
+failures. If `Log.append` is interrupted, the entry is on disk either completely or not
+at all. The file system must have working locks, which some network file systems lack.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Reader(Protocol):
 
 
 class Log:
-    """The log in one file.
+    """A log that is kept in one file.
 
     Parameters
     ----------
@@ -121,7 +121,8 @@ class Log:
         The absolute path. The constructor does not open it, and only `create` makes a
         file.
     seen : Head
-        The last head that was seen. The file must still contain it.
+        The head of the log when it was last read or written. The file must still
+        contain all entries up to this head.
     """
 
     def __init__(self, path: str, seen: Head | None = None) -> None:
@@ -131,8 +132,8 @@ class Log:
     def create(self, text: str) -> None:
         """Make the file with its first entry, unless the file exists already.
 
-        The file is written under a temporary name and gets its own name when it is
-        complete.
+        The file is first written under a temporary name. It gets the name `path` only
+        when it is complete.
         """
         folder, name = os.path.split(self.path)
         if not os.path.isdir(folder):
@@ -202,7 +203,8 @@ class Log:
                 self.refuse(f"entry {number} was not written by skdp")
         if heads != [(at.size, at.hash)] or not self.seen.size <= at.size > 0:
             self.refuse(
-                f"its head does not match its entries ({at.size}); some are missing"
+                f"its head does not match its entries ({at.size} found), so some "
+                "are missing"
             )
         self.seen = at
         return at
@@ -232,9 +234,9 @@ class Log:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        """Open a connection and a transaction. Both end with the block.
+        """Open a connection and a transaction for the length of a ``with`` block.
 
-        The transaction is rolled back unless the block commits it.
+        If the block does not commit the transaction, it is rolled back.
         """
         with _TURN, self._translate_errors():
             self._check_file()
@@ -344,7 +346,8 @@ def _rows(
 ) -> list[tuple[Any, ...]]:
     """Return all rows of a query, read to the end.
 
-    A cursor that is not read to the end keeps its lock, for example in a traceback.
+    A cursor that is not read to the end keeps its lock for as long as it exists. A
+    traceback, for example, could keep the cursor alive.
     """
     return database.execute(select, values).fetchall()
 

@@ -108,7 +108,7 @@ class Reservation:
 
 
 def refuse_unpaid(epsilon: float, seeded: bool) -> None:
-    """Refuse a fit without noise or with a seed, which claims no privacy."""
+    """Refuse a fit that has no noise or has a seed, because it claims no privacy."""
     check(
         epsilon < math.inf,
         "A fit with epsilon=inf has no noise and cannot be charged to a ledger. For "
@@ -117,5 +117,5 @@ def refuse_unpaid(epsilon: float, seeded: bool) -> None:
     check(
         not seeded,
         "A seeded fit claims no privacy and cannot be charged to a ledger. Leave "
-        "random_state out; for public data, leave the ledger out.",
+        "random_state out. If the data is public, leave the ledger out instead.",
     )

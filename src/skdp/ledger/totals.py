@@ -13,7 +13,7 @@ from skdp.schema import check
 
 @dataclass
 class Totals:
-    """The exact sums over a ledger's entries. Each new entry updates them."""
+    """The exact sums of all costs in a ledger. Each new entry updates them."""
 
     head: Head = field(default_factory=Head)
     terms: Terms | None = None
@@ -25,7 +25,7 @@ class Totals:
 
     @property
     def left(self) -> Amount:
-        """The part of the ceiling that is not spent yet."""
+        """The part of the ceiling, the ledger's total budget, that is not spent yet."""
         return (
             NOTHING if self.terms is None else self.terms.ceiling.plus(self.spent, -1)
         )
@@ -45,10 +45,10 @@ class Totals:
             f"ceiling: ({terms.epsilon:g}, {terms.delta:g})-differential privacy, "
             f"neighbouring tables: {terms.neighbours}"
             + ("" if terms.unit is None else f", of one person ({terms.unit})"),
-            f"spent: ε = {terms.epsilon_of(spent):.6g}, by μ² = "
+            f"spent: ε = {terms.epsilon_of(spent):.6g}, from μ² = "
             f"{float(spent.mu_squared):.6g} of {terms.mu_squared:.6g} and δ = "
             f"{float(spent.delta):.3g} of {terms.reserved_delta:.3g}",
-            f"left: a fit of ε = {self.affordable(terms.delta):.4g} at δ = "
+            f"left: enough for ε = {self.affordable(terms.delta):.4g} at δ = "
             f"{terms.delta:g}",
             f"unsettled reservations, counted in full: {len(self.unsettled)}",
             f"head: {self.head}",
@@ -56,7 +56,7 @@ class Totals:
         return "\n".join(lines)
 
     def refuse_relation(self, neighbours: str, unit: str | None, path: str) -> None:
-        """Raise LedgerError if a fit has another neighbour relation or unit."""
+        """Raise LedgerError if a fit's neighbours or unit differ from the ledger's."""
         terms = self.terms
         assert terms is not None  # the first entry has them
         if neighbours != terms.neighbours:
@@ -72,7 +72,7 @@ class Totals:
             )
 
     def refuse_schema(self, digest: str | None, path: str) -> None:
-        """Raise LedgerError if the ledger accepts only other schemas."""
+        """Raise LedgerError if the ledger does not accept the schema of this digest."""
         if digest is not None and self.schemas and digest not in self.schemas:
             raise LedgerError(
                 f"The ledger {path!r} accepts only certain schemas of the table "
@@ -115,7 +115,7 @@ class Totals:
             if self.terms is not None and most > self.terms.epsilon:
                 why += (
                     f", which is above the ledger's ε = {self.terms.epsilon:g} only "
-                    "because its δ is smaller"
+                    "because the fit's δ is smaller"
                 )
         n = len(self.unsettled)
         many = "1 unsettled reservation counts" if n == 1 else ""

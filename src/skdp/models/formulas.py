@@ -4,7 +4,8 @@ A slope is the derivative of a loss in the margin. A formula uses only additions
 multiplications, divisions and table look-ups in one fixed order, and never a library's
 ``exp``. Tables are rounded to 2⁻⁴⁰ and read by linear interpolation. The errors are far
 below the spacing of the grid that slopes are rounded to. Each loss uses one of four
-formulas. Engines implement the formulas and need not know the losses.
+formulas. An engine, which is one of the interchangeable programs that add up records,
+implements the formulas and need not know the losses.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Define penalties and their proximal maps, which are applied after the noise.
+"""Define penalties and their proximal maps, which are applied to released weights.
 
 ``prox(w, metric, at)`` is argmin_u ½ Σ_j metric_j (u_j - w_j)² + ψ(u) over the
 coordinates `at`, where ψ is the penalty. It is post-processing and costs no privacy.
 
 `ElasticNet` and `Box` are separable: ψ is a sum over coordinates, so a step may move
-any set of them. The others couple the coordinates of each of their `parts`. A step must
-then move all coordinates of a part or none. `skdp.solvers.dp_sega` moves all
-coordinates in every step, whatever set it releases.
+any set of them. Every other penalty has `parts` and couples the coordinates of a part,
+so a step must move all coordinates of a part or none. `skdp.solvers.dp_sega` can use
+every penalty, because each of its steps moves all coordinates.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from skdp.models import proximal
 from skdp.models.registry import Registered
 from skdp.schema import FloatArray, IntArray, Layout, check
 
-#: Weights whose constraints are violated by less than this, relative to the weights,
-#: count as feasible. Averages of feasible weights are feasible up to rounding.
+#: Weights count as feasible if they violate a constraint by less than this, relative to
+#: their size. Rounding can cause such a violation in an average of feasible weights.
 ROUNDING = 1e-9
 
 
@@ -51,11 +51,11 @@ class Penalty(Registered, ABC):
         """Return the proximal map of weights (len(at), k) in the metric (len(at),)."""
 
     def splits(self, at: IntArray) -> bool:
-        """Return whether the penalty is a function of `at` plus one of the others."""
+        """Return True if the penalty does not couple `at` with other coordinates."""
         return self.separable
 
     def raise_metric(self, metric: FloatArray, at: IntArray) -> FloatArray:
-        """Return a metric (len(at),) of at least `metric` that `prox` can work in."""
+        """Return a metric (len(at),), at least `metric`, in which `prox` is known."""
         return metric
 
 
@@ -211,10 +211,10 @@ class CoupledPenalty(Penalty):
 
 @dataclass(frozen=True, eq=False)
 class GroupLasso(CoupledPenalty):
-    """The penalty strength·Σ_P √m ‖w_P‖ over parts P of m coordinates, usually columns.
+    """The penalty strength·Σ_P √m ‖w_P‖, summed over parts P of m coordinates.
 
-    The norm is over all coordinates and outputs of a part, so the weights of a part
-    become zero together.
+    Usually, each part is a column of the table. The norm is over all coordinates and
+    outputs of a part, so the weights of a part become zero together.
     """
 
     strength: float
@@ -260,7 +260,7 @@ class TotalVariation(CoupledPenalty):
 
 @dataclass(frozen=True, eq=False)
 class Monotone(CoupledPenalty):
-    """A penalty that is zero if weights increase along each part, and else infinite.
+    """A penalty that is zero if weights increase along each part, otherwise infinite.
 
     To make weights decrease, list the coordinates of the part in reverse order.
     """
@@ -278,9 +278,9 @@ class Monotone(CoupledPenalty):
 
 @dataclass(frozen=True, eq=False)
 class Simplex(CoupledPenalty):
-    """A penalty that is zero if w ≥ 0 and Σ_j w_j = total on each part, else infinite.
+    """A penalty that makes weights non-negative with a given sum on each part.
 
-    The condition applies to each output separately.
+    It is zero if w ≥ 0 and Σ_j w_j = total for each part and output, else infinite.
     """
 
     parts: Sequence[Sequence[int]]
@@ -361,8 +361,8 @@ def list_columns(
         The columns, by default all of them. The intercept is never included.
     ordered : bool
         If True, return only coordinates that have an order: categories in the order of
-        the schema, bins, and knots of curves. Columns with fewer than two of these are
-        left out unless they are named. The indicator of missing cells is left out.
+        the schema, bins, and knots of curves, but not the indicator of missing cells. A
+        column with fewer than two of them is left out, or refused if `names` lists it.
     """
     groups = {group.name: group for group in layout.groups if group.kind != "ones"}
     unknown = sorted(set(names or ()) - set(groups))
@@ -382,8 +382,8 @@ def list_columns(
     return found
 
 
-#: An example of every penalty, by name. The tests check each of them. Coupled penalties
-#: are given for eight coordinates.
+#: An example of every penalty, by name. The tests check each of them. The examples of
+#: coupled penalties are meant for models with eight coordinates.
 PENALTIES: dict[str, Callable[[], Penalty]] = {
     "none": ElasticNet,
     "ridge": lambda: ridge(0.1),

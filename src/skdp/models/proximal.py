@@ -22,7 +22,7 @@ TOLERANCE, MOST_ITERATIONS = 1e-10, 20_000
 
 
 def shrink_norm(weights: FloatArray, metric: FloatArray, strength: float) -> FloatArray:
-    """Return the proximal map of strength·‖u‖ at weights (m, k), metric (m,).
+    """Return the proximal map of strength·‖u‖ at weights w (m, k), metric q (m,).
 
     The norm is over all m·k numbers. If the result is not zero, it is
     u_j = q_j w_j τ/(q_j τ + strength), where τ = ‖u‖ solves
@@ -49,10 +49,11 @@ def fuse(weights: FloatArray, metric: FloatArray, strength: float) -> FloatArray
 
     This is the dynamic program of N. Johnson, "A dynamic programming algorithm for the
     fused lasso and L0-segmentation", Journal of Computational and Graphical Statistics
-    22 (2013), with a weight for each coordinate. Let δ_i(b) be the derivative of the
-    least cost of u_1..u_i given u_i = b, cut off at ±strength. The function δ_i is
-    piecewise linear. It is stored as a list of knots, with the changes of slope and
-    level at each knot.
+    22 (2013), extended to a metric with a different number for each coordinate. Let
+    c_i(b) be the least cost of u_1, …, u_i given u_i = b. The program computes the
+    derivative of each c_i, clipped to ±strength. It is piecewise linear in b, and is
+    stored as a list of knots. At each knot, the list has the changes of the slope and
+    of the constant term.
     """
     m = len(weights)
     if m == 1 or strength == 0:
@@ -97,7 +98,7 @@ def sort_up(weights: FloatArray, metric: FloatArray) -> FloatArray:
 def project_simplex(
     weights: FloatArray, metric: FloatArray, total: float
 ) -> FloatArray:
-    """Project weights (m,) to the simplex u ≥ 0, Σ_j u_j = total, in the metric.
+    """Project weights w (m,) to the simplex u ≥ 0, Σ_j u_j = total, in the metric q.
 
     The result is u_j = max(0, w_j - τ/q_j). The coordinates with the largest
     q_j w_j are the positive ones, so τ follows from sorting (Held, Wolfe and Crowder

@@ -40,7 +40,7 @@ class Registered:
     def parameters(self) -> dict[str, Any]:
         """Return the arguments with which the constructor makes an equal object.
 
-        They are the fields of a dataclass. Other classes must override this method.
+        For a dataclass, these are its fields. Other classes must override this method.
         """
         check(
             is_dataclass(self),

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: The sampling error, multiplied by the number of rows per coefficient. In log-loss the
-#: sampling error is d/2n. In R² it is (1 - R²) d/n, and 1 - R² is often about a half.
-#: The same number is assumed for hinge loss and deviance.
+#: The sampling error, multiplied by the number of rows per coefficient. With n rows and
+#: d coefficients, the sampling error is d/(2n) in log-loss. In R² it is (1 - R²) d/n,
+#: and 1 - R² is often about a half. Hinge loss and deviance are assumed to be similar.
 SAMPLING = 0.5
 #: Ranges are widened by this share of the sampling error. A private fit and a fit
 #: without privacy may differ by that much, although neither is better.

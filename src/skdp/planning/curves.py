@@ -1,6 +1,7 @@
 """Choose the knots of curves and the pairs of columns.
 
-`choose_curves` is the only place where these choices are made. They depend on the
+A curve is a function of one numeric column that is linear between its knots. A pair is
+a surface over two columns. `choose_curves` makes all these choices. They depend on the
 schema, the public or released number of rows, the budget, and released histograms. So
 they cost no privacy beyond these releases.
 """
@@ -21,17 +22,17 @@ from skdp.privacy.queries import Neighbours, count_changes
 from skdp.schema import Categorical, Column, FloatArray, Numeric, Pair, Schema, check
 
 #: Ratio of the number of intervals of a curve to (nν/(R²√p))^(1/2), for numeric targets
-#: and for classes.
+#: and for classes. `choose_n_knots` explains the formula.
 NUMBER_INTERVALS, CLASS_INTERVALS = 0.9, 1.27
 #: The largest number of intervals, whatever the number of rows.
 MOST_INTERVALS = 32
-#: Ratio of the number of intervals of a number in a pair to (nν/R²)^(1/4), and the
-#: largest number of intervals.
+#: Along each numeric column of a pair: the ratio of the number of intervals to
+#: (nν/R²)^(1/4), which `choose_n_pair_knots` explains, and the largest number.
 PAIR_INTERVALS, MOST_PAIR_INTERVALS = 0.8, 8
-#: Pairs are added if nν/R² is at least this large, for numeric targets and for classes.
-#: A record says less about classes than about a numeric target.
+#: Pairs are added if nν/R² (see `choose_n_knots`) is at least this large, for numeric
+#: targets and for classes. A class carries less information than a numeric target.
 NUMBER_PAIRS, CLASS_PAIRS = 42.0, 160.0
-#: Pairs are added only as long as there are at most this many coordinates.
+#: Pairs are not added if the model would then have more coordinates than this.
 MOST_COORDINATES = 1500
 #: Largest share of knots that follow the released histogram.
 FOLLOW = 0.5
@@ -68,7 +69,9 @@ def choose_curves(
         The public or released number of rows, the Gaussian-DP parameter of the
         remaining budget, and which tables are neighbours.
     knots : int, "auto" or None
-        The number of knots of each numeric column whose description does not give it.
+        The number of knots of each numeric column whose description does not state it.
+        With "auto", it is chosen by `choose_n_knots`. With None, these columns get
+        straight lines.
     pairs : "auto", "all", list of pairs of names, or None
         The pairs to add: as many as the rows support, all pairs of columns, the listed
         pairs, or none.
@@ -95,11 +98,11 @@ def choose_curves(
             columns[name] = replace(column, knots=asked)
     reasons = []
     if names:
-        carried = f"{rows:,.0f} rows per unit of noise support"
+        carried = f"{rows:,.0f} rows per unit of noise"
         reasons.append(
-            f"curves: {chosen} knots per number, as many as {carried}"
+            f"curves: {chosen} knots per numeric column, based on {carried}"
             if chosen is not None
-            else f"curves: none, because {carried} only lines"
+            else f"curves: none, because {carried} only support straight lines"
         )
     least = CLASS_PAIRS if loss.n_classes else NUMBER_PAIRS
     for added in _list_families(columns, pairs):
@@ -107,7 +110,7 @@ def choose_curves(
         size = choose_n_pair_knots(rows / squared)
         joined = _join_pairs(columns, added, size)
         if pairs != "auto":
-            reason = f"pairs: {len(added)}, with {size} knots per number"
+            reason = f"pairs: {len(added)}, with {size} knots per numeric column"
             break
         while size > 3 and _count(joined) > MOST_COORDINATES:
             size -= 1
@@ -161,15 +164,18 @@ def choose_n_knots(signal: float, rows: float, ratio: float) -> int | None:
     """Return the number of knots of a curve, or None for a line.
 
     The number of intervals is `ratio` times the root of `signal`, which is nν/(R²√p).
-    Here R² bounds the squared norm of a centred row, and p is the number of
-    coordinates, both without curves. The noise of the Gram matrix has an operator norm
-    of about R²√p/(nν). This noise hides the smaller directions of a curve with k
-    intervals, which costs about kR²√p/(nν). A piecewise line with k intervals misses a
-    step, or a part that is steeper than 1/k, by about 1/k. The sum of the cost and the
-    miss is smallest if k is proportional to (nν/(R²√p))^(1/2).
+    Here nν is the number of rows divided by the noise of a sum, R² bounds the squared
+    norm of a centred row, and p is the number of coordinates. R² and p are computed
+    without curves.
 
-    `rows` is nν. Each interval gets at least `TOO_FEW` of them, because fewer rows per
-    unit of noise support only a constant.
+    The noise of the Gram matrix has an operator norm of about R²√p/(nν). In a curve
+    with k intervals, the noise hides the directions of small variance. This costs about
+    kR²√p/(nν). A piecewise linear function with k intervals misses a jump, or a part
+    that is steeper than 1/k, by about 1/k. The sum of these two errors is smallest if k
+    is proportional to (nν/(R²√p))^(1/2).
+
+    `rows` is nν. There are at most `rows`/`TOO_FEW` intervals, because an interval with
+    fewer rows per unit of noise than `TOO_FEW` supports only a constant.
     """
     intervals = round(min(ratio * math.sqrt(signal), MOST_INTERVALS))
     intervals = min(intervals, math.floor(rows / TOO_FEW))
@@ -177,10 +183,11 @@ def choose_n_knots(signal: float, rows: float, ratio: float) -> int | None:
 
 
 def choose_n_pair_knots(signal: float) -> int:
-    """Return the number of knots of each number in a pair.
+    """Return the number of knots along each numeric column of a pair.
 
-    `signal` is nν/R². A surface with k intervals on each side has k² directions, so k
-    is proportional to (nν/R²)^(1/4), by the argument of `choose_n_knots`.
+    `signal` is nν/R², in the notation of `choose_n_knots`. A surface with k intervals
+    on each side has k² directions. By the argument given there, k is therefore
+    proportional to (nν/R²)^(1/4).
     """
     intervals = PAIR_INTERVALS * math.sqrt(math.sqrt(signal))
     return 1 + round(min(max(intervals, 2.0), MOST_PAIR_INTERVALS))
@@ -248,7 +255,7 @@ def _join_pairs(
 ) -> dict[str, Column]:
     """Return the columns and the added pairs.
 
-    Every pair whose knots are not fixed gets `size` knots per number.
+    Every pair whose knots are not fixed gets `size` knots per numeric column.
     """
     made = {
         name: replace(column, knots=size)
@@ -277,12 +284,12 @@ def _judge_pairs(
         return "pairs: none, because there are no two columns to join", False
     if signal < least:
         return (
-            f"pairs: none, because they require a signal nν/R² of {least:,.0f}, and it "
-            f"would be {signal:,.0f}"
+            f"pairs: none, because the signal nν/R² would be only {signal:,.0f}, and "
+            f"pairs require {least:,.0f}"
         ), False
     if count > MOST_COORDINATES:
         return (
             f"pairs: none, because {len(added)} pairs would take {count:,} "
             f"coefficients, more than {MOST_COORDINATES:,}"
         ), False
-    return f"pairs: {len(added)}, with {size} knots per number", True
+    return f"pairs: {len(added)}, with {size} knots per numeric column", True

@@ -32,8 +32,8 @@ OfSet = float | Callable[[IntArray], float]
 """One number for all sets, or a function of the set S."""
 
 STATED = (
-    "The caller stated that no record's gradient on S has a norm above lipschitz, in "
-    "exact arithmetic."
+    "The caller stated that, on each set S of coordinates that a step may draw, no "
+    "record's gradient has a norm above lipschitz in exact arithmetic."
 )
 
 
@@ -63,10 +63,11 @@ def descend(
     """Minimise f by DP-SkGD, Algorithm 1 of the paper.
 
     For t = 0, …, T-1 the algorithm sets θ⁰ = w^t. For k = 0, …, K-1 it draws a set S
-    and noise η ∼ N(0, σ_S² I), and computes θ^{k+1} = θ^k - ΓC(∇f(θ^k) + η) with
-    C = I_S P⁻¹. The average of θ¹, …, θ^K is w^{t+1}. Nothing else is done to w, except
-    that weights are clipped to ±1024, and that a penalty's proximal map is applied if
-    there is a penalty.
+    of coordinates and noise η ∼ N(0, σ_S² I), and computes
+    θ^{k+1} = θ^k - ΓC(∇f(θ^k) + η). Here Γ is the diagonal matrix of step sizes,
+    C = I_S P⁻¹, and P is the diagonal matrix of the probabilities P(j ∈ S). The average
+    of θ¹, …, θ^K is w^{t+1}. There are two additions to the paper: weights are clipped
+    to ±1024, and if there is a penalty, each step applies its proximal map.
 
     Parameters
     ----------
@@ -78,8 +79,8 @@ def descend(
     n_steps, n_restarts : int
         K and T.
     step_sizes, smoothness : float64 (d,), optional
-        Γ, or the M that determines Γ = PM⁻¹. Give one of them. For records, M is
-        computed from public bounds if neither is given.
+        Γ, or the smoothness constants M, from which Γ = PM⁻¹ follows. Give only one of
+        them. If f is an encoded table, the default M follows from public bounds.
     noise : float or callable S -> float, optional
         σ_S, the standard deviation of each coordinate of η.
     epsilon, delta : float, optional
@@ -89,20 +90,21 @@ def descend(
     start : float64 (d,), optional
         w⁰, by default 0. It must be public.
     loss : Loss, optional
-        The loss of records.
+        The loss. It is required if f is an encoded table.
     lipschitz : float or callable S -> float, optional
-        L_S, a bound on the norm of a record's gradient on S. It is required for a
-        gradient with noise, where the privacy claim relies on it. For records it
-        follows from the layout.
+        L_S, a bound on the norm of a record's gradient on S. It is required if f is a
+        gradient and noise is added, and the privacy claim then relies on it. If f is an
+        encoded table, the bound follows from the layout.
     n_rows : int, optional
-        n. It is required for a gradient with noise, and for records under add-remove.
+        The number n of rows. It is required if f is a gradient and noise is added, and
+        if f is an encoded table and the neighbours are add-remove.
     neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours. The paper uses replace-one.
     penalty : Penalty, optional
         A separable penalty, by default none, as in the paper.
     elliptical : bool
-        For records: whether the noise on a set is elliptical (`Diagonal`) instead of
-        isotropic.
+        Whether the noise on a set is elliptical (`Diagonal`) instead of isotropic. This
+        is possible only if f is an encoded table.
     average : callable K -> weights (K,)
         How θ¹, …, θ^K are averaged (`skdp.descent.averages`).
     engine : callable Records -> Engine
@@ -122,11 +124,11 @@ def descend(
     Notes
     -----
     **Guarantee.** For all neighbouring tables, the weights and everything that the
-    callback receives cost what the record says. For records this is unconditional. For
-    a gradient it requires that no record's gradient on S has a norm above L_S, and that
-    f is the mean over n records; the record repeats this as an assumption. If
-    σ_S/L_S varies, every step is charged as if it drew the set with the smallest
-    σ_S/L_S.
+    callback receives cost what `privacy` says. If f is an encoded table, this is
+    unconditional. If f is a gradient, it requires that no record's gradient on S has a
+    norm above L_S, and that f is the mean over n records. In this case `privacy` lists
+    the bound as an assumption. If σ_S/L_S varies, every step is charged as if it drew
+    the set with the smallest σ_S/L_S.
 
     Examples
     --------
@@ -150,7 +152,7 @@ def descend(
     )
     check(
         not elliptical or (isinstance(f, Records) and noise is None),
-        "elliptical=True requires records, and a budget instead of noise.",
+        "elliptical=True requires records as f, and epsilon instead of noise.",
     )
     p, noisy = sampling.probabilities, noise is not None or epsilon is not None
     source = Randomness(random_state)
@@ -174,8 +176,8 @@ def descend(
     )
     check(
         lipschitz is not None or not noisy,
-        "lipschitz is required with noise. It bounds the gradient of one record, from "
-        "which the cost of the noise follows.",
+        "lipschitz is required with noise. It bounds the gradient of one record, and "
+        "the privacy cost is computed from it.",
     )
     gamma = _choose_step_sizes(f, loss, sampling, step_sizes, smoothness)
     n = 1 if n_rows is None else n_rows
@@ -199,7 +201,8 @@ def descend(
         total = exact(at, theta)
         if noise is None or not z:
             return total
-        # Overstating the sensitivity is valid, and makes the noise as requested.
+        # A sensitivity may be overstated. Here it is raised until the noise, which is
+        # z times the sensitivity, is as large as requested.
         wanted = _evaluate(noise, at) * n / z
         return replace(total, sensitivity=max(total.sensitivity, wanted))
 
@@ -224,7 +227,7 @@ def descend(
 
 @dataclass(frozen=True)
 class _RunBudget:
-    """Computes the noise for a given budget, or the budget that given noise costs."""
+    """Computes the noise from the budget, or the budget from the noise."""
 
     sampling: Sampling
     n_rows: int
@@ -249,8 +252,8 @@ class _RunBudget:
         """Return a privacy record for the cost of noise σ_S, and the noise multiplier.
 
         The multiplier is the smallest over all sets S. If the sampling does not list
-        its sets, the L of all coordinates is used, because it is at least L_S for
-        every S.
+        its sets, the bound L on a record's whole gradient replaces every L_S. This is
+        safe, because L is at least L_S for every S.
         """
         sets = self.sampling.support
         check(
@@ -288,10 +291,10 @@ def _choose_step_sizes(
     step_sizes: ArrayLike | None,
     smoothness: ArrayLike | None,
 ) -> FloatArray:
-    """Return Γ if it is given, and otherwise PM⁻¹."""
+    """Return the step sizes, which by default are probabilities/smoothness."""
     check(
         step_sizes is None or smoothness is None,
-        "Give step_sizes or smoothness, not both, because Γ = PM⁻¹.",
+        "Give step_sizes or smoothness, not both, because one determines the other.",
     )
     if step_sizes is not None:
         return check_positive(
@@ -301,7 +304,7 @@ def _choose_step_sizes(
         beta = loss.curvature * f.max_weight
         smoothness = from_bounds(sampling, f.layout.blocks, beta)
     if smoothness is None:
-        raise ValueError("A gradient requires step_sizes or smoothness.")
+        raise ValueError("If f is a gradient, it requires step_sizes or smoothness.")
     m = check_positive(smoothness, sampling.n_coordinates, "descend", "smoothness")
     return np.asarray(sampling.probabilities / m)
 

@@ -1,8 +1,9 @@
 r"""Compute bounds that require only an expected separable overapproximation (ESO).
 
 The bounds are Theorems D, E and F of docs/guide/theory.md, which has the proofs. They
-hold for block-wise smoothness M with ``E[I_S H I_S] ⪯ PM``. This condition is weaker
-than ``Diag(M) ⪰ H``.
+hold for block-wise smoothness M with ``E[I_S H I_S] ⪯ PM``. Here H bounds the Hessian
+of f, S is the random set of coordinates that a step moves, and P is the diagonal matrix
+of the probabilities p_j = P(j ∈ S). This condition is weaker than ``Diag(M) ⪰ H``.
 
 * **D** is for proximal steps that minimise F = f + ψ with a separable convex ψ.
 * **E** is for strongly convex F. It tends to Theorem B or D as the modulus vanishes.
@@ -49,20 +50,20 @@ def composite_bound(
 ) -> float:
     """Bound E F(average) - F* after K proximal steps, with F = f + ψ (Theorem D).
 
-    The bound is (D0/2 + v·(F(w0) - F*))/K + v·N2 for the average of θ_0, …, θ_{K-1}.
-    For the average of θ_1, …, θ_K, v - 1 replaces the first v. If all probabilities are
-    equal, v·N2 = N1, and the bound equals `eso_bound`, so the penalty costs nothing.
+    Let v = 1/p_min. The bound is (D0/2 + v·(F(w0) - F*))/K + v·N2 for the average of
+    θ_0, …, θ_{K-1}. For the average of θ_1, …, θ_K, v - 1 replaces the first v. If all
+    probabilities are equal, the bound equals `eso_bound`, so the penalty costs nothing.
 
     Parameters
     ----------
     n_steps : int
         K.
     distance_squared, excess : float
-        D0 and a bound on F(w0) - F*.
+        D0 = ‖w0 - w*‖² in the norm M P⁻¹, and a bound on F(w0) - F*.
     step_noise : float
-        N2.
+        N2 = Σ_j E[1{j∈S} σ_S²]/M_j, where σ_S is the standard deviation of the noise.
     smallest_probability : float
-        p_min.
+        p_min, the smallest p_j.
     include_start : bool
         Whether the average is over θ_0, …, θ_{K-1} rather than θ_1, …, θ_K.
     """
@@ -84,15 +85,16 @@ def convex_composite(
 ) -> Rate:
     """Return the convex rate for F = f + ψ with a separable ψ (Theorem D).
 
-    Let A = D0/2 + v(F(w0) - F*). Then K* = √A/(ν√v Σ_step), and the bound is
+    Let v = 1/p_min and A = D0/2 + v(F(w0) - F*), and let ν be the noise scale of the
+    budget. Then the best number of steps is K* = √A/(ν√v Σ_step), and the bound is
     2ν√(Av)·Σ_step.
 
     Parameters
     ----------
     distance_squared, step_sigma_squared : float
-        D0 and Σ_step².
+        D0 and Σ_step², as returned by the functions of the same names in `theory`.
     smallest_probability : float
-        p_min.
+        p_min, the smallest p_j.
     excess : float
         Bound on F(w0) - F*.
     budget : Budget
@@ -124,21 +126,22 @@ def eso_weighted_bound(
 ) -> float:
     """Bound E F(average) - F* for strongly convex F, weights (1 - ρ)^(-k) (Theorem E).
 
-    Let V0 = D0 + 2v(F(w0) - F*) and N = N1 + v·N2, or N = 2v·N2 with a penalty. Let
-    r = ρ/((1 - ρ)^(-K) - 1). The bound is U = (rV0 + N)/(2(1 - ρv)) for k = 0, …, K-1,
-    and (1 - ρ)U - r(F(w0) - F*) for k = 1, …, K. As ρ → 0, it tends to `eso_bound`, or
-    to `composite_bound` with a penalty.
+    Let v = 1/p_min, V0 = D0 + 2v(F(w0) - F*) and r = ρ/((1 - ρ)^(-K) - 1). Let
+    N = N1 + v·N2, or N = 2v·N2 with a penalty. For the average of θ_k over
+    k = 0, …, K-1, the bound is U = (rV0 + N)/(2(1 - ρv)). For the average over
+    k = 1, …, K, it is (1 - ρ)U - r(F(w0) - F*). As ρ → 0, the bounds tend to
+    `eso_bound`, or to `composite_bound` with a penalty.
 
     Parameters
     ----------
     n_steps : int
-        K.
+        The number of steps K.
     distance_squared, excess : float
-        D0 and a bound on F(w0) - F*.
+        D0 and a bound on F(w0) - F*, as in `eso_bound`.
     noise, step_noise : float
-        N1 and N2.
+        N1 and N2, as in `eso_bound`.
     smallest_probability : float
-        p_min.
+        p_min, the smallest p_j.
     decay : float
         ρ, at most the modulus μ̃ of strong convexity in the norm M P⁻¹, and less than
         p_min.
@@ -170,18 +173,18 @@ def strongly_convex_eso(
 ) -> Rate:
     """Return the rate of one run for strongly convex F (Theorem E).
 
-    The average has weights (1 - ρ)^(-k) with ρ = min(μ̃, p_min/2), so 1 - ρv ≥ ½. K
-    minimises `eso_weighted_bound`.
+    Iterate k has weight (1 - ρ)^(-k) in the average, with ρ = min(μ̃, p_min/2). The
+    number of steps K minimises `eso_weighted_bound`.
 
     Parameters
     ----------
     modulus : float
-        μ̃, the modulus of strong convexity in the norm M P⁻¹, or a smaller number. For
-        a ridge λ that is part of M it is at least λ min_j p_j/M_j.
+        μ̃, the modulus of strong convexity in the norm M P⁻¹, or a smaller number. If M
+        includes a ridge λ, the modulus is at least λ min_j p_j/M_j.
     distance_squared, sigma_squared, step_sigma_squared : float
-        D0, Σ² and Σ_step².
+        D0, Σ² and Σ_step², as returned by the functions of the same names in `theory`.
     smallest_probability, excess : float
-        p_min and a bound on F(w0) - F*.
+        p_min, the smallest p_j, and a bound on F(w0) - F*.
     budget : Budget
         The budget.
     composite : bool
@@ -217,7 +220,7 @@ def strongly_convex_eso(
     first = step_sigma_squared * visits if composite else sigma_squared
     step = scale * (first + visits * step_sigma_squared)
     potential = distance_squared + 2.0 * visits * excess
-    # The derivative vanishes where 4 sinh²(K·rate/2) = ρ·V0·rate/step.
+    # The bound's derivative in K vanishes where 4 sinh²(K·rate/2) = ρ·V0·rate/step.
     angle = 2.0 * math.asinh(0.5 * math.sqrt(decay * potential * rate / step))
     n_steps = n_steps or find_best_integer(angle / rate, bound)
     noise = n_steps * step / (2.0 * (1.0 - decay * visits))
@@ -236,14 +239,16 @@ def matrix_sigmas(
 ) -> tuple[float, float]:
     """Return Σ² and Σ_step² of steps that use a matrix M_B for each block (Theorem F).
 
-    A step on block B is w_B ← w_B - M_B⁻¹(g_B + ζ_B) with M_B = βA_BB ⪰ H_BB. The noise
-    ζ_B is isotropic after multiplication by A_BB^(-½), with standard deviation νC_B√K.
-    So Σ² = Σ_B d_B C_B²/β, and Σ_step² = Σ_B q_B d_B C_B²/β, with d_B coordinates in B.
+    A step on block B is w_B ← w_B - M_B⁻¹(g_B + ζ_B). Here g is the gradient, and
+    M_B = βA_BB is a block of a metric A, times β. It must be at least the block H_BB of
+    the Hessian. The noise ζ_B is isotropic after multiplication by A_BB^(-½), with
+    standard deviation νC_B√K. So Σ² = Σ_B d_B C_B²/β, and Σ_step² = Σ_B q_B d_B C_B²/β.
 
     Parameters
     ----------
     block_sizes, probabilities, caps : arrays of shape (b,)
-        d_B, q_B, and the bound C_B on A_BB^(-½) times a record's gradient on B.
+        For each block B, the number d_B of its coordinates, the probability q_B that it
+        is drawn, and the bound C_B on A_BB^(-½) times a record's gradient on B.
     curvature : float
         β, the bound on the second derivative of the loss, plus the factor λ of a ridge
         ½λ‖w - w⁰‖²_A.
@@ -271,9 +276,9 @@ def matrix_distance_squared(
     blocks : sequence of index arrays
         The blocks B.
     probabilities : array of shape (b,)
-        q_B.
+        The probability q_B that a step draws block B.
     displacement : array of shape (d,)
-        w0 - w*.
+        w0 - w*, the start minus the optimum.
     """
     away = np.asarray(displacement, dtype=np.float64)
     parts = zip(metrics, blocks, np.asarray(probabilities), strict=True)

@@ -47,16 +47,17 @@ from skdp.schema import FloatArray, Group, Layout
 RESIDUAL_VARIANCE = 0.04
 #: Variance of x·w* under the prior, for losses that are not squared.
 SIGNAL_VARIANCE = 3.0
-#: Caps on gradients may be the largest cost if the signal is below this multiple of
-#: `TOO_FEW`, the smallest signal that supports a model.
+#: Caps on gradients may be the largest cost if the signal nν is below this multiple of
+#: `TOO_FEW`, the smallest signal that supports a model. Here nν is the number of rows
+#: divided by the noise of a sum.
 FEW = 10.0
-#: Largest increase of the number of rows that a description suggests, as a factor.
+#: A description never suggests more than this many times as many rows.
 MOST_FACTOR = 1e4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """The expected cost of a fit, measured in a common score.
+    """The expected cost of a fit, measured in a well-known score.
 
     Attributes
     ----------
@@ -152,8 +153,10 @@ def linearise_cost(plan: Plan) -> float:
         variance /= (curved + plan.geometry.shrinkage) ** 2
         return 0.5 * curved * k * variance
     if isinstance(plan.geometry, Matrix):
-        # A step in whitened space is u ← u - ((c s_j + λ) u + ζ)/β, where s_j is the
-        # share of A that comes from the Gram matrix. The average of m iterates
+        # In the basis in which the released metric A is the identity, a step is
+        # u_j ← u_j - ((c s_j + λ) u_j + ζ_j)/β. Here c is the curvature, β its bound, λ
+        # the ridge, ζ_j noise of variance σ², and s_j the share of A that comes from
+        # the Gram matrix. The rest of A is the floor. The average of m iterates
         # therefore has variance σ²/((c s_j + λ)² m).
         matrix = plan.geometry
         values, counts = prior_spectrum(layout)
@@ -242,11 +245,11 @@ def describe_plan(plan: Plan) -> str:
             )
         if matrix.level_share:
             lines.append(
-                "end: the intercept is corrected, so that predictions are right on "
-                f"average, for {matrix.level_share:.1%} of the budget"
+                f"end: for {matrix.level_share:.1%} of the budget, the intercept is "
+                "corrected so that predictions are right on average"
             )
     elif isinstance(plan.geometry, InterceptOnly):
-        lines.append("geometry: the intercept alone, a constant model")
+        lines.append("geometry: a constant model, with an intercept only")
     elif isinstance(plan.geometry, Sketched):
         lines.append(f"geometry: {plan.geometry.describe()}")
     else:
@@ -255,7 +258,7 @@ def describe_plan(plan: Plan) -> str:
         lines.append(f"geometry: diagonal, from public bounds, {shape} noise")
     full = isinstance(plan.sampling, Full)
     moved = "all coordinates" if full else f"coordinates drawn by {plan.sampling!r}"
-    lines.append(f"steps: {plan.n_steps * plan.n_restarts:,}, each updates {moved}")
+    lines.append(f"steps: {plan.n_steps * plan.n_restarts:,}; each updates {moved}")
     mu = accountant.gdp_mu(plan.epsilon, plan.delta)
     if mu < math.inf:
         z = plan.noise_multiplier(mu**2)
@@ -268,15 +271,15 @@ def describe_plan(plan: Plan) -> str:
 
 
 def describe_bound(plan: Plan, rate: Rate) -> str:
-    """State the bound from which K was chosen, with everything that it assumes."""
+    """State the bound that determined the number of steps, and what it assumes."""
     theorem, _, condition = rate.theorem.partition("; ")
     own = plan.average is averages.mean or rate.decay > 0
-    average = "average" if own else "plain average (this plan returns another one)"
+    average = "average" if own else "plain average (this plan returns another average)"
     drawn = ", independent draws" if isinstance(plan.sampling, ShuffledBlocks) else ""
     assumed = f", {condition}. This is assumed, not known" if condition else ""
     return (
-        f"bound: the expected excess of the {average} is at most {rate.bound:.3g} by "
-        f"{theorem}{drawn}{assumed}"
+        f"bound: the expected excess loss of the {average} is at most "
+        f"{rate.bound:.3g} by {theorem}{drawn}{assumed}"
     )
 
 
@@ -314,7 +317,7 @@ def describe_outlook(plan: Plan) -> str:
     elif private:
         text.append("The budget limits the result.")
     else:
-        text.append(f"The number of {counted} limits the result, not privacy.")
+        text.append(f"The number of {counted}, not privacy, limits the result.")
     rows = find_rows_to_halve(plan)
     if rows is not None:
         fewer = ", or half as many coefficients" if private else ""
@@ -323,7 +326,7 @@ def describe_outlook(plan: Plan) -> str:
         )
     if not isinstance(plan.geometry, Matrix):
         text.append(
-            "The range was measured with the matrix geometry and is rough here."
+            "The range was measured for the matrix geometry, so it is only rough here."
         )
     elif (
         plan.geometry.level_share == 0
@@ -361,7 +364,8 @@ def _signal(
 ) -> float:
     """Return nν, the number of rows divided by the noise of a sum.
 
-    As in `planning.rule`, ν is μ, or μ/2 if a record may be replaced.
+    As in `planning.rule`, ν is the Gaussian-DP parameter μ of the budget, or μ/2 if a
+    record may be replaced.
     """
     mu = accountant.gdp_mu(epsilon, delta)
     return n_rows * mu / count_changes(neighbours)

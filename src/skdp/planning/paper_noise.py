@@ -18,10 +18,11 @@ from skdp.schema import check
 def paper_noise_multiplier(epsilon: float, delta: float, n_releases: int) -> float:
     """Return the noise multiplier of the DP-SkGD paper, z = √(3 n log(1/δ))/ε.
 
-    Theorem 4.1 of [1]_ uses σ² = 12 L² n log(1/δ)/(N ε)² for the mean of N rows, with
-    n = KT. This is (zΔ)² with the replace-one sensitivity Δ = 2L/N. For usual budgets,
-    exact accounting (`noise_multiplier` of `gdp_mu`) gives a multiplier that is 1.2 to
-    1.9 times smaller.
+    Theorem 4.1 of [1]_ is about n = KT releases of a mean of N gradients, each of norm
+    at most L. It uses noise of variance σ² = 12 L² n log(1/δ)/(N ε)². This is (zΔ)²
+    with the replace-one sensitivity Δ = 2L/N. For usual budgets, exact accounting
+    (`noise_multiplier` of `gdp_mu`) gives a multiplier that is 1.2 to 1.9 times
+    smaller.
 
     Parameters
     ----------

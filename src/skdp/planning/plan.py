@@ -116,7 +116,8 @@ class Plan:
     def noise_multiplier(self, budget: float) -> float:
         """Return the noise multiplier of every step in a run that may spend `budget`.
 
-        `budget` is a sum of μ² that includes the share of the geometry.
+        `budget` is the sum of μ² over all releases of the run, including those that the
+        geometry makes before the first step.
         """
         releases = self.n_steps * self.n_restarts
         share = math.sqrt(budget * (1.0 - self.geometry.share))
@@ -130,7 +131,7 @@ class Plan:
         engine: queries.Engine,
         release_share: Callable[[queries.BoundedSum, float], Released],
     ) -> Task:
-        """Return the task that the plan's geometry prepares."""
+        """Return the task, everything from which the geometry prepares the steps."""
         max_weight = engine.records.max_weight
         return Task(
             engine=engine,
@@ -229,7 +230,7 @@ def check_record_unit(record: PrivacyRecord, layout: Layout) -> None:
 
 
 def default_delta(n_rows: float | None) -> float:
-    """Return the default δ, which is min(1e-6, 1/(10 n)).
+    """Return the default δ, which is min(1e-6, 1/(10 n)) for n rows.
 
     If the number of rows is private (None), δ must not depend on it, because δ is fixed
     before the number is released. In that case δ is `PRIVATE_DELTA`, which satisfies

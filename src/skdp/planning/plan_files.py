@@ -52,7 +52,7 @@ class PlanForm(Form, frozen=True, kw_only=True):
 def dumps(plan: Plan) -> str:
     """Return a plan as JSON. Raise if the plan's average is not in `AVERAGES`."""
     names = [name for name, rule in averages.AVERAGES.items() if rule is plan.average]
-    check(bool(names), "Only plans whose average is in AVERAGES can be written.")
+    check(bool(names), "A plan can be written only if its average is in AVERAGES.")
     state = {name: getattr(plan, name) for name in PlanForm.__struct_fields__[1:]}
     state |= {
         "epsilon": to_json(plan.epsilon),
@@ -133,7 +133,8 @@ def plan_summary(plan: Any) -> dict[str, Any]:
 def plan_digest(plan: Any) -> str | None:
     """Return the SHA-256 of a plan's JSON, or None if the plan cannot be written.
 
-    Summaries cannot be written, nor can plans with parts that a user defined.
+    A plan cannot be written if it is only a summary, or if a user defined one of its
+    parts.
     """
     if isinstance(plan, dict):
         return None

@@ -84,22 +84,33 @@ def preset(
     Parameters
     ----------
     name : str
-        ``"skgd"`` (one column per step, no noise), ``"dp_gd"`` (all coordinates in each
-        step), ``"dp_cd"`` (one coordinate per step), ``"dp_skgd"`` (one column per
-        step, all columns equally likely), ``"dp_skgd_importance"`` (columns drawn with
-        probabilities that follow from public bounds on M; these are equal for all
-        columns, so this is the same as ``"dp_skgd"``), ``"dp_skgd_shuffled"`` (one
-        column per step, in shuffled cycles), ``"dp_skgd_strong"`` (one column per step
-        and a ridge on all coordinates, by default 0.01, averaged by Theorem E) or
-        ``"dp_skgd_matrix"`` (one column per step in the metric of a released Gram
-        matrix, by Theorem F, for classification losses).
+        ``"skgd"``
+            One column per step, without noise.
+        ``"dp_gd"``
+            All coordinates in each step.
+        ``"dp_cd"``
+            One coordinate per step.
+        ``"dp_skgd"``
+            One column per step. All columns are equally likely.
+        ``"dp_skgd_importance"``
+            One column per step, with probabilities that follow from public bounds on
+            the smoothness of each column. These bounds are equal for all columns, so
+            the plan is the same as for ``"dp_skgd"``.
+        ``"dp_skgd_shuffled"``
+            One column per step, in shuffled cycles.
+        ``"dp_skgd_strong"``
+            One column per step, and a ridge on all coordinates, by default 0.01. The
+            weights of the average follow from Theorem E.
+        ``"dp_skgd_matrix"``
+            One column per step, in the metric of a released Gram matrix (Theorem F).
+            The loss must be a classification loss.
     layout, loss, n_rows, epsilon, delta
         As in `Plan`. `delta` defaults to min(1e-6, 1/(10 n_rows)).
     n_steps : int, optional
         The number of steps. The default is K*, which minimises the utility bound.
     prior : Prior, optional
-        Assumptions about w* in that bound. By default, each block's weights have
-        norm at most 1.
+        The assumptions of the utility bound about the optimal weights. By default, the
+        weights of each block have norm at most 1.
     elliptical : bool
         Whether the noise on a set is elliptical (`Diagonal`). By default it is
         isotropic, as in the paper.
@@ -174,7 +185,7 @@ def _make_matrix(
 
     Only the Gram matrix and the steps are released.
     """
-    # With a smaller nν, `choose_geometry` would fit a constant and take no steps.
+    # With a smaller μ, `choose_geometry` would return an intercept-only geometry.
     mu = max(accountant.gdp_mu(epsilon, delta), 2.0 * TOO_FEW / n_rows)
     made = choose_geometry(layout, loss, n_rows, mu, options["neighbours"])
     check(loss.n_classes > 0, "'dp_skgd_matrix' requires a classification loss.")
@@ -194,9 +205,11 @@ def choose_strong_rate(
 ) -> theory.Rate:
     """Return the number of steps and the bound of Theorem E, for a ridge λ.
 
-    A proximal step of the ridge is a gradient step with M + λ. So the modulus in the
-    norm of (M + λ)P⁻¹ is at least λ min_j (p_j/(M_j + λ)). If `n_steps` is given, the
-    bound is for this number of steps.
+    Let M be the smoothness `v`, and P the diagonal matrix of the probabilities p. A
+    proximal step of the ridge is a gradient step with M + λ instead of M. So the
+    modulus of strong convexity in the norm of (M + λ)P⁻¹ is at least
+    λ min_j (p_j/(M_j + λ)). If `n_steps` is given, the bound is for this number of
+    steps.
     """
     ridge = penalty.l2 if isinstance(penalty, ElasticNet) else 0.0
     everywhere = isinstance(penalty, ElasticNet) and (
@@ -235,8 +248,9 @@ def choose_matrix_rate(
 ) -> theory.Rate:
     """Return the number of steps and the bound of Theorem F, for blocks.
 
-    A block of d_B coordinates has the cap C√(d_B/d). The steps share the budget that is
-    left after the Gram matrix. The prior is about norms in the released metric.
+    If C is the cap on gradients on all d coordinates, a block of d_B coordinates has
+    the cap C√(d_B/d). The steps share the budget that is left after the release of the
+    Gram matrix. The norms in the prior are measured in the released metric.
     """
     sets, q = sampling.support, sampling.set_probabilities
     assert sets is not None
@@ -279,10 +293,11 @@ def choose_rate(
 
     The bound for full steps is `theory.convex_tight` (Theorem A), which requires
     Diag(M) ⪰ H. The bound for other samplings is `theory.convex_eso` (Theorem B). These
-    bounds determine K*. The bound after K* steps then takes the penalty into account: a
-    ridge is added to M, and for any other penalty the bound is that of Theorem D.
+    bounds determine K*. The returned bound after K* steps takes the penalty into
+    account. A ridge is added to the smoothness M. For any other penalty, the bound is
+    from Theorem D.
 
-    All bounds hold only if the prior does, and the rate's ``theorem`` says so.
+    All bounds hold only under the assumptions in `prior`, which `Rate.theorem` repeats.
     """
     lipschitz = find_lipschitz(layout, loss.slope_bound)
 

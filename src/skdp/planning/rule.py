@@ -1,8 +1,11 @@
-"""Choose geometry, caps, floor, shrinkage and steps by the untuned rule.
+"""Choose the geometry and the number of steps by the untuned rule.
 
-The rule has no parameters that users must tune. It uses public facts alone, so its
-choices cost no privacy.
-`docs/guide/method.md` derives the constants below and says what else was tried.
+The geometry includes the cap on gradients, the floor that is added to the eigenvalues
+of the Gram matrix, and the shrinkage. The rule has no parameters that users must tune.
+It uses public facts alone, so its choices cost no privacy. `docs/guide/method.md`
+derives the constants below and says what else was tried.
+
+Below, nν is the number of rows divided by the noise of a sum (see `choose_geometry`).
 """
 
 from __future__ import annotations
@@ -34,18 +37,22 @@ GRAM_SHARE = 0.15
 CLASS_SHARE, NUMBER_SHARE, MOST_SHARE = 0.005, 0.03, 0.1
 #: Smallest share of μ² spent on the sum of slopes that corrects the intercept.
 LEVEL_SHARE = 0.02
-#: Desired ratio of the number of rows to the noise of that sum. For classes, the share
-#: is raised to reach this ratio, up to the largest share.
+#: Desired ratio of the number of rows to the noise of the sum of slopes that corrects
+#: the intercept. For classes, the share of this sum is raised to reach the ratio, up to
+#: `MOST_SHARE`.
 LEVEL_RECORDS = 40.0
 #: Desired ratio of the number of rows to the noise of the target's histogram, for
 #: classes and for numbers. The share of the histogram is raised to reach this ratio, up
-#: to the largest share.
+#: to `MOST_SHARE`.
 CLASS_RECORDS, NUMBER_RECORDS = 10.0, 30.0
-#: The same ratio for wide tables, whose intercept hardly moves away from its start.
+#: Desired ratio of the number of rows to the noise of the target's histogram, for wide
+#: tables. It is larger, because their intercept hardly moves away from its start.
 WIDE_RECORDS = 50.0
-#: Ratio of the floor to the operator norm of the noise in the Gram matrix.
+#: Ratio of the floor, which is added to the eigenvalues of the Gram matrix, to the
+#: operator norm of the noise in this matrix.
 FLOOR = 0.5
-#: Ratio of the cap on gradients to (nν)^(1/3), for classes.
+#: Ratio of the cap on gradients to (nν)^(1/3), for classes. nν is the number of rows
+#: divided by the noise of a sum.
 CAP = 0.25
 #: If nν is below LOW_SIGNAL, the cap for classes decreases faster, as (nν)^(5/6), but
 #: not below LOWEST_CAP times its usual value. A lower cap would hide strong effects.
@@ -53,13 +60,14 @@ LOW_SIGNAL, LOWEST_CAP = 500.0, 0.65
 #: Share of the clipped amount that remains as bias. The rest cancels, because residuals
 #: have both signs.
 COHERENCE = 0.1
-#: Ratio of the shrinkage to √p·cap/(nν).
+#: Ratio of the ridge to √p·cap/(nν), where p is the number of coordinates.
 SHRINKAGE = 0.2
 #: Norm of the weights that a run on a wide table aims for.
 WIDE_NORM = 10.0
 #: Largest cost of noise on a wide table, in nats. A fit gains some tenths of a nat.
 WIDE_COST = 0.05
-#: Curvature that a wide table reserves for its intercept, relative to the rest.
+#: Part of the curvature that is reserved for the intercept of a wide table, relative to
+#: the part of all other coordinates.
 SLOW_INTERCEPT = 0.1
 #: Only an intercept is fitted if nν is below this. nν is the number of rows divided by
 #: the noise of a sum.
@@ -73,12 +81,12 @@ NOISELESS_FLOOR = 1e-6
 def choose_n_steps(loss: Loss, noiseless: bool = False) -> int:
     """Return the number of steps of the untuned rule, which is 80 for most losses.
 
-    A step of length 1/β closes a share E φ''/β of the remaining gap. A loss whose usual
-    curvature is far below the bound β therefore takes more steps. Their number is
-    proportional to β divided by the usual curvature. More steps do not make the result
-    noisier. If there are twice as many steps, each with half the budget, then their
-    average has the same noise. A run without noise gains nothing from stopping early,
-    so it takes 4 times as many steps, and at least 500.
+    Let β be the bound on the curvature of the loss, and h its usual curvature. A step
+    of length 1/β closes a share h/β of the remaining gap to the optimum. So the number
+    of steps is proportional to β/h. More steps do not make the result noisier. If there
+    are twice as many steps, each with half the budget, then their average has the same
+    noise. A run without noise gains nothing from stopping early, so it takes 4 times as
+    many steps, and at least 500.
     """
     n_steps = math.ceil(N_STEPS * loss.curvature / loss.usual_curvature)
     return max(4 * n_steps, NOISELESS_STEPS) if noiseless else n_steps
@@ -93,11 +101,12 @@ def choose_geometry(
 ) -> Matrix | InterceptOnly:
     """Return the geometry of the untuned rule.
 
-    All choices follow from nν and from p, the number of coordinates. In p, a coordinate
-    whose weight has a small variance in `make_prior` counts as less than 1. Under
-    replace-one, a record may change a sum by twice its bound, so ν is μ/2. Otherwise ν
-    is μ. So nν is the size of the table in units of the noise. If nν is below 40, only
-    an intercept is fitted.
+    All choices follow from two numbers, nν and p. The signal nν is the number of rows n
+    divided by the noise 1/ν of a sum. Under replace-one ν is μ/2, because one record
+    may change a sum by twice the bound on a record. Otherwise ν is μ. If nν is below
+    40, only an intercept is fitted. The other number, p, counts the coordinates. In
+    this count, a coordinate whose weight has a small variance in `make_prior` counts as
+    less than 1.
 
     Parameters
     ----------
@@ -147,8 +156,8 @@ def choose_geometry(
     else:
         radius = CAP * signal ** (1 / 3)
         if level_share > 0 and signal < LOW_SIGNAL:
-            # The lower cap costs only the level, which is corrected. The penalty, which
-            # is the product of radius and shrinkage, stays the same.
+            # A lower cap mainly biases the intercept, which is corrected at the end.
+            # The penalty, which is the product of radius and shrinkage, stays the same.
             lower = max(math.sqrt(signal / LOW_SIGNAL), LOWEST_CAP)
             radius, shrinkage = radius * lower, shrinkage / lower
     return Matrix(
@@ -176,9 +185,10 @@ def choose_wide_geometry(
     starts at a constant model and stops early. The noise is isotropic, and a row has
     length at most R. Noise of variance s² in each weight therefore costs at most
     ½ R² s², for any number of weights. Let the time τ be the number of steps times
-    their length. After time τ, s = Rτ/(nν), and the remaining excess is at most
-    ‖w*‖²/(2τ). The best time satisfies τ³ = ‖w*‖² (nν)²/(2R⁴). The run stops earlier if
-    the noise would cost more than `WIDE_COST`.
+    their length. After time τ, s = Rτ/(nν), with nν as in `choose_geometry`, and the
+    remaining excess is at most ‖w*‖²/(2τ), where w* are the optimal weights. The best
+    time satisfies τ³ = ‖w*‖² (nν)²/(2R⁴). The run stops earlier if the noise would cost
+    more than `WIDE_COST`.
     """
     signal = n_rows * mu / queries.count_changes(neighbours)
     intercept = layout.groups[-1].kind == "ones"
@@ -205,11 +215,13 @@ def choose_wide_geometry(
 
 
 def choose_cap(signal: float, p: float, coherence: float = COHERENCE) -> float:
-    """Return the best cap c, as a multiple of the mean of |residual|·‖Bx‖.
+    """Return the best cap c on gradients, as a multiple of their mean length m.
 
-    Suppose that this product v has an exponential distribution with mean m. A cap at cm
-    then removes E(v - cm)₊ = m e⁻ᶜ from a gradient on average. A share α of the removed
-    amount, the `coherence`, remains as bias. The noise costs p (cm/(nν))². The total
+    The length of a gradient is v = |residual|·‖Bx‖, where x is a row and B is the
+    matrix that whitens rows. Suppose that v has an exponential distribution with mean
+    m. A cap at cm then removes E(v - cm)₊ = m e⁻ᶜ from a gradient on average. A share α
+    of the removed amount, the `coherence`, remains as bias. The noise costs
+    p (cm/(nν))², where p is the number of coordinates and nν is `signal`. The total
     cost, divided by m², is α² e⁻²ᶜ + p c²/(nν)². The total is smallest where
     2c e²ᶜ = 2 (α nν)²/p.
     """

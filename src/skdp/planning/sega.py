@@ -37,8 +37,8 @@ class Sega:
     probabilities : float64 (d,)
         p_j = P(j in S).
     smoothness : float64 (d,)
-        M, with Diag(M) ⪰ H. Block-wise constants are not enough, because every step
-        moves all coordinates.
+        M, with Diag(M) ⪰ H, where H bounds the Hessian of the mean loss f. Constants
+        for each block are not enough, because every step moves all coordinates.
     metric : float64 (d,)
         Q, at least `least_metric` and greater than M.
     damping : float
@@ -87,13 +87,19 @@ class Sega:
 
     @property
     def decay(self) -> float:
-        """The ρ with 1 - ρ = (1 - sμ)/(1 + λ). The average has weights (1 - ρ)^(-k)."""
+        """The decay ρ. Iterate k has weight (1 - ρ)^(-k) in the average.
+
+        It satisfies 1 - ρ = (1 - sμ)/(1 + λ), where s is `share`, μ is `modulus` and λ
+        is `ridge`.
+        """
         return 1.0 - (1.0 - self.share * self.modulus) / (1.0 + self.ridge)
 
     def compute_start(self, displacement: FloatArray, memory: FloatArray) -> float:
         """Return V0, the distance of the start from the solution.
 
-        V0 = (1 + λ) Σ_j Q_j δ_j² + Σ_j c_j (h_j - ∇_j f(w*))² / (Q_j - M_j).
+        V0 = (1 + λ) Σ_j Q_j δ_j² + Σ_j c_j (h_j - ∇_j f(w*))² / (Q_j - M_j). Here h is
+        the memory, c is from `find_constants`, and the other letters are those of
+        `Sega`.
 
         Parameters
         ----------
@@ -107,14 +113,17 @@ class Sega:
         return float((1.0 + self.ridge) * moved + (_rows(memory) * c / gap).sum())
 
     def compute_noise(self, variances: FloatArray) -> float:
-        """Return N, the amount that the noise of one step adds to V in expectation.
+        """Return N, the expected increase of the distance by the noise of one step.
 
-        N = Σ_j s_j (1/p_j² + α² c_j)/(Q_j - M_j).
+        The distance at the start is V0 (see `compute_start`).
+        N = Σ_j s_j (1/p_j² + α² c_j)/(Q_j - M_j), where c is from `find_constants`, and
+        the other letters are those of `Sega`.
 
         Parameters
         ----------
         variances : float64 (d,)
-            s_j = E[1{j in S} σ_S²], times the number of outputs.
+            s_j = E[1{j in S} σ_S²], times the number of outputs. σ_S² is the variance
+            of the noise on S.
         """
         p, alpha = self.probabilities, self.damping
         _, c = find_constants(p, alpha, self.decay)
@@ -132,8 +141,9 @@ def find_constants(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the constants m and c, each (d,), that bound the error of the memory h.
 
-    Let t = ρ/p, A = α(2 - α) - t and y = (α - t)/(α √(1 - t)). Then
-    c = (1 - p)(1 + y)/(p² A), and m is the least number with
+    Let p be the probabilities, α the damping and ρ the decay. Let t = ρ/p,
+    A = α(2 - α) - t and y = (α - t)/(α √(1 - t)). Then c = (1 - p)(1 + y)/(p² A), and m
+    is the least number with
 
         ((1 - p)/p) (a - b)² + c (1 - p) b² + c p ((1 - α) b + α a)²
             ≤ (1 - ρ) c b² + m ((1 - p)/p) a²   for all a and b.
@@ -156,7 +166,11 @@ def least_metric(
     decay: float = 0.0,
     share: float = 0.0,
 ) -> FloatArray:
-    """Return M_j (1 + m_j (1 - p_j)/(p_j (1 - s))), the least metric of the theorem."""
+    """Return the least metric of the theorem, M_j (1 + m_j (1 - p_j)/(p_j (1 - s))).
+
+    Here M is the smoothness, p the probabilities, s the share, and m is from
+    `find_constants`.
+    """
     m, _ = find_constants(probabilities, damping, decay)
     p = probabilities
     return np.asarray(smoothness * (1.0 + m * (1.0 - p) / (p * (1.0 - share))))
@@ -188,7 +202,7 @@ def sega_bound(
     n_steps : int
         K.
     start, noise, decay : float
-        V0, N and ρ (`Sega`).
+        V0 (`Sega.compute_start`), N (`Sega.compute_noise`) and ρ (`Sega.decay`).
     """
     total = float(n_steps)
     if decay > 0:
@@ -238,11 +252,13 @@ def choose_rate(
     Parameters
     ----------
     sampling, smoothness, lipschitz
-        The law of S, M with Diag(M) ⪰ H, and L_S.
+        The distribution of S, the smoothness M (as in `Sega`), and the function L_S
+        that bounds a record's gradient on S.
     budget : Budget
         The budget.
     distance, gradient : float64 (d,)
-        Assumed sizes of w0 - w* and of h - ∇f(w*) at the start.
+        Assumed sizes of w0 - w*, the start minus the optimum, and of h - ∇f(w*), where
+        h is the memory at the start.
     n_outputs : int
         Number of outputs.
     damping : float, optional

@@ -47,11 +47,11 @@ def check_separable(
 def is_separable(penalty: Penalty, label: IntArray, n_outputs: int) -> bool:
     """Return whether a penalty appears to be a sum of one function per label.
 
-    For each bit of the labels, consider the coordinates whose label has this bit. The
-    proximal map of these coordinates alone must agree with the proximal map of all
-    coordinates. This is tested at weights of three sizes. Any two labels differ in some
-    bit, so the test separates them. No record is read, and the weights are always the
-    same.
+    `label` numbers the sets of coordinates that steps move together. For each binary
+    digit, consider the coordinates whose label has a 1 in this digit. The proximal map
+    of these coordinates alone must agree with the proximal map of all coordinates. Any
+    two labels differ in some digit, so every pair of labels is tested. The weights in
+    the test are fixed and of three sizes. No record is read.
     """
     at = np.arange(len(label))
     metric = 1.0 + 0.5 * np.sin(3.7 * at)

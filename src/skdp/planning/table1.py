@@ -35,7 +35,7 @@ class ProblemConstants:
     Parameters
     ----------
     smoothness : array of shape (d,)
-        M.
+        The smoothness constants M of the coordinates.
     blocks : sequence of index arrays
         The partition A_1, …, A_b.
     block_lipschitz : array of shape (b,)
@@ -98,11 +98,12 @@ class Row:
     name : str
         The method.
     sigma_squared : float
-        Σ².
+        Σ², as returned by `theory.sigma_squared`.
     distance_squared : float
-        R², or the bound on R² that the row uses.
+        R², as returned by `theory.distance_squared`, or an upper bound that the row
+        uses instead.
     condition : float
-        max_i(M_i/p_i)/μ, or the bound on it that the row uses.
+        max_i(M_i/p_i)/μ, or an upper bound that the row uses instead.
     convex_printed, convex, strongly_convex_printed, strongly_convex : Rate
         The bounds, as printed and corrected.
     """
@@ -234,8 +235,9 @@ def _coordinate_rows(problem: ProblemConstants) -> list[_Factors]:
 def _full_rows(problem: ProblemConstants) -> list[_Factors]:
     """Return the rows for one block (b = 1), with M and with M_max I.
 
-    The row with M_max I is the row of DP-SGD. For every M_max, its factors are L√d·R_I
-    (convex) and L²d/μ (strongly convex).
+    Here M_max is the largest entry of M. The row with M_max I is the row of DP-SGD. Its
+    factors do not depend on M_max. They are L√d·R_I (convex), where R_I is the
+    Euclidean distance ‖w0 - w*‖, and L²d/μ (strongly convex).
     """
     smoothness = np.asarray(problem.smoothness)
     isotropic = np.full_like(smoothness, smoothness.max())

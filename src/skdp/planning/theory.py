@@ -15,8 +15,9 @@ otherwise, and μ is the Gaussian-DP parameter of the whole run. A run of K·T s
 :math:`σ_S = ν L_S \sqrt{KT}`. So each step adds :math:`N_1 = ν^2 Σ^2 KT` to E D, where
 D is the squared distance to w_* in the norm of D_0.
 
-There are two assumptions on the smoothness M. If ``Diag(M) ⪰ H``, as the paper assumes,
-use `convex_tight` (Theorem A) and `strongly_convex_weighted` (Theorem C). Coordinate-
+There are two possible assumptions on the smoothness M. Let H be a bound on the Hessian
+of f, and P the diagonal matrix of p. If ``Diag(M) ⪰ H``, as the paper assumes, use
+`convex_tight` (Theorem A) and `strongly_convex_weighted` (Theorem C). Coordinate-
 or block-wise constants M only give an expected separable overapproximation,
 ``E[I_S H I_S] ⪯ PM``. In that case use `convex_eso` (Theorem B), or multiply M by a
 factor s with ``s·Diag(M) ⪰ H`` (the number of blocks of a partition always works). Such
@@ -63,7 +64,7 @@ __all__ = [
 ]
 
 Lipschitz = float | Sequence[float] | NDArray[np.float64] | Callable[..., float]
-"""L_S: one bound for all sets, one per set of the support, or a function of S."""
+"""Bounds L_S on a record's gradient on S: one for all S, one per S, or a function."""
 
 _SENSITIVITY = {"replace-one": 2.0, "zero-out": 1.0, "add-remove": 1.0}
 _ACCOUNTING = ("exact", "paper")
@@ -90,8 +91,9 @@ class Budget:
     epsilon, delta : float
         The budget.
     neighbours : {"replace-one", "zero-out", "add-remove"}
-        Which tables are neighbours. Sums of gradients on neighbouring tables differ by
-        at most 2L for "replace-one", and by at most L for the others.
+        Which tables are neighbours. If no record's gradient has a norm above L, sums of
+        gradients on neighbouring tables differ by at most 2L for "replace-one", and by
+        at most L for the others.
     accounting : {"exact", "paper"}
         How μ is computed from (ε, δ): exactly, or by Theorem 4.1. The noise variance of
         Theorem 4.1, 3·(2L)²·K·T·log(1/δ)/(nε)², corresponds to μ = ε/√(3 log(1/δ)). The
@@ -126,16 +128,17 @@ class Budget:
 
     @property
     def noise_scale(self) -> float:
-        """The noise scale ν = c/(nμ).
+        """The noise scale ν = c/(nμ), with c = 2 for replace-one and 1 otherwise.
 
-        In a run of K·T steps, the noise on a set S has standard deviation ν·L_S·√(KT).
+        In a run of K·T steps, the noise on a set S has standard deviation ν·L_S·√(KT),
+        where L_S bounds a record's gradient on S.
         """
         return _SENSITIVITY[self.neighbours] / (self.n_rows * self.mu)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """Assumptions about the start, made without looking at the data.
+    """Assumptions about the start w0 and the optimum w*, made without the data.
 
     Parameters
     ----------
@@ -180,7 +183,7 @@ class Rate:
     theorem : str
         The theorem that gives the bound.
     n_steps, n_restarts : int
-        K and T.
+        The number of steps in each inner loop, and the number of inner loops.
     initial, noise : float
         The two terms of the bound on E f - f*, due to the start and to the noise.
     decay : float
@@ -200,7 +203,11 @@ class Rate:
         return self.initial + self.noise
 
     def take_steps(self, n_steps: int) -> "Rate":
-        """Return this rate for `n_steps` steps. It is valid only for convex rates."""
+        """Return the rate for another number of steps K.
+
+        This is valid only for convex rates, where `initial` is proportional to 1/K and
+        `noise` to K.
+        """
         longer = n_steps / self.n_steps
         return replace(
             self,
@@ -213,7 +220,7 @@ class Rate:
 def distance_squared(
     smoothness: ArrayLike, probabilities: ArrayLike, displacement: ArrayLike
 ) -> float:
-    """Return D0 = ‖w0 - w*‖² in the norm M P⁻¹.
+    """Return D0 = ‖w0 - w*‖² in the norm M P⁻¹, which is Σ_j M_j (w0 - w*)_j²/p_j.
 
     This is the paper's R², not R (erratum 9).
     """
@@ -288,7 +295,8 @@ def sigma_squared(
 ) -> float:
     """Return Σ² = E[L_S² Σ_{j∈S} 1/(p_j M_j)] of Theorem 4.2.
 
-    For a partition, Σ² is Σ_j L²_{B(j)}/M_j, whatever the probabilities are.
+    Here p_j = P(j ∈ S). If the sets are the blocks of a partition and B(j) is the block
+    of j, then Σ² is Σ_j L²_{B(j)}/M_j for all probabilities.
 
     Parameters
     ----------
@@ -296,7 +304,7 @@ def sigma_squared(
         The distribution of S. The theorems assume independent draws. `ShuffledBlocks`
         draws dependent sets, and gets the value of `Blocks` with the same marginals.
     smoothness : array of shape (n_coordinates,)
-        M.
+        The smoothness constants M_j.
     lipschitz : float, array of shape (n_sets,) or callable S -> L_S
         L_S, a bound on the norm of a record's gradient on S.
     parts : sequence of index arrays, optional
@@ -318,8 +326,9 @@ def step_sigma_squared(
 ) -> float:
     """Return E[L_S² Σ_{j∈S} 1/M_j], which `convex_eso` uses.
 
-    The noise of one step increases 2f by ν²KT times this value. The parameters are
-    those of `sigma_squared`.
+    In a run of K·T steps with noise scale ν (`Budget.noise_scale`), the noise of one
+    step increases f, in expectation, by at most ½ν²KT times this value. The parameters
+    are those of `sigma_squared`.
     """
     smoothness = check_positive(smoothness, None, "step_sigma_squared", "smoothness")
     return _expected_set_sum(sampling, 1.0 / smoothness, lipschitz, parts)
@@ -344,7 +353,8 @@ def convex_bound(
     n_steps : int
         K.
     distance_squared, noise : float
-        D0 and N1 = Σ_j E[1{j∈S} σ_S²]/(p_j M_j).
+        D0 = ‖w0 - w*‖² in the norm M P⁻¹, and N1 = Σ_j E[1{j∈S} σ_S²]/(p_j M_j), where
+        σ_S is the standard deviation of the noise on S.
     include_start : bool
         Whether the average is over θ_0, …, θ_{K-1} rather than θ_1, …, θ_K.
     start_excess : float
@@ -383,11 +393,12 @@ def eso_bound(
     n_steps : int
         K.
     distance_squared, excess : float
-        D0 and a bound on f(w0) - f*.
+        D0 = ‖w0 - w*‖² in the norm M P⁻¹, and a bound on f(w0) - f*.
     noise, step_noise : float
-        N1, and N2 = Σ_j E[1{j∈S} σ_S²]/M_j. If p is uniform, v·N2 = N1.
+        N1 = Σ_j E[1{j∈S} σ_S²]/(p_j M_j) and N2 = Σ_j E[1{j∈S} σ_S²]/M_j, where σ_S is
+        the standard deviation of the noise on S. If p is uniform, v·N2 = N1.
     smallest_probability : float
-        p_min.
+        p_min, the smallest p_j.
     include_start : bool
         Whether the average is over θ_0, …, θ_{K-1} rather than θ_1, …, θ_K.
     """
@@ -411,16 +422,16 @@ def weighted_bound(
 ) -> float:
     """Bound E f(average) - f* for an average with weights (1 - μ̃)^(-k) (Theorem C).
 
-    The bound is (μ̃ D0/((1 - μ̃)^(-K) - 1) + N1)/(2(1 - s)) for k = 0, …, K-1. For
-    k = 1, …, K, multiply it by 1 - μ̃ and subtract μ̃ (f(w0) - f*)/((1 - μ̃)^(-K) - 1).
-    Both bounds tend to `convex_bound` as μ̃ → 0.
+    Let r = μ̃/((1 - μ̃)^(-K) - 1). For the average of θ_k over k = 0, …, K-1, the bound
+    is U = (r·D0 + N1)/(2(1 - s)). For the average over k = 1, …, K, it is
+    (1 - μ̃)U - r(f(w0) - f*). Both bounds tend to `convex_bound` as μ̃ → 0.
 
     Parameters
     ----------
     n_steps : int
-        K.
+        The number of steps K.
     distance_squared, noise : float
-        D0 and N1.
+        D0 and N1, as in `convex_bound`.
     decay : float
         μ̃, the modulus of strong convexity in the norm M P⁻¹, or a smaller number.
     loss : float
@@ -447,7 +458,8 @@ def find_best_integer(real: float, value: Callable[[int], float]) -> int:
 def balance_steps(theorem: str, initial: float, step: float) -> Rate:
     """Return the rate with the K that minimises initial/K + step·K.
 
-    The first term is the influence of the start, and the second is the noise.
+    Here K is the number of steps. The first term is the influence of the start, and the
+    second is the noise.
     """
     n_steps = find_best_integer(
         math.sqrt(initial / step), lambda k: initial / k + step * k
@@ -465,9 +477,11 @@ def convex_printed(
 ) -> Rate:
     """Return the rate of Theorem 4.2 for convex f, as printed.
 
-    It assumes replace-one neighbours and the noise of Theorem 4.1. The printed
-    K = nεR/(Σ√log(1/δ)) omits a factor 12. With this K, the two terms in the proof are
-    1 and 12 times ΣR√log(1/δ)/(nε) (erratum 5). Only ε, δ and n of the budget are used.
+    It assumes replace-one neighbours and the noise of Theorem 4.1. R² is
+    `distance_squared`, and Σ² is `sigma_squared`. The number of steps is printed as
+    K = nεR/(Σ√log(1/δ)), which omits a factor 12. With this K, the first term in the
+    proof is ΣR√log(1/δ)/(nε), and the second is 12 times as large (erratum 5). Only ε,
+    δ and n of the budget are used.
     """
     check_numbers(
         "convex_printed", distance_squared=distance_squared, sigma_squared=sigma_squared
@@ -487,9 +501,12 @@ def convex_tight(
 ) -> Rate:
     """Return the corrected rate of Theorem 4.2 for convex f (Theorem A, errata 4, 5).
 
-    It requires Diag(M) ⪰ H. Up to rounding K* to an integer, K* = R/(νΣ) and the bound
-    is νRΣ, that is, 2RΣ/(nμ) for replace-one neighbours and RΣ/(nμ) for the others.
-    Multiplying M by any s ≥ 1 leaves the bound unchanged and multiplies K* by s.
+    It requires Diag(M) ⪰ H, where H bounds the Hessian of f. Let R² be
+    `distance_squared`, Σ² be `sigma_squared`, and ν be the noise scale of the budget.
+    The best number of steps is K* = R/(νΣ), rounded to an integer. Up to this rounding,
+    the bound is νRΣ, which is 2RΣ/(nμ) for replace-one neighbours and RΣ/(nμ)
+    otherwise. Multiplying M by any s ≥ 1 leaves the bound unchanged and multiplies K*
+    by s.
     """
     check_numbers(
         "convex_tight", distance_squared=distance_squared, sigma_squared=sigma_squared
@@ -521,16 +538,16 @@ def convex_eso(
 ) -> Rate:
     """Return the convex rate for expected separable overapproximations (Theorem B).
 
-    Let A = D0/2 + (f(w0) - f*)/p_min and B² = (Σ² + Σ_step²/p_min)/2. Then
-    K* = √A/(νB), and the bound is 2ν√A·B. For b equally likely blocks, B = Σ and
-    p_min = 1/b.
+    Let A = D0/2 + (f(w0) - f*)/p_min and B² = (Σ² + Σ_step²/p_min)/2, and let ν be the
+    noise scale of the budget. Then the best number of steps is K* = √A/(νB), and the
+    bound is 2ν√A·B. For b equally likely blocks, B = Σ and p_min = 1/b.
 
     Parameters
     ----------
     distance_squared, sigma_squared, step_sigma_squared : float
         D0, Σ² and Σ_step², as returned by the functions of the same names.
     smallest_probability : float
-        p_min.
+        p_min, the smallest p_j.
     excess : float
         Bound on f(w0) - f*.
     budget : Budget
@@ -560,16 +577,17 @@ def strongly_convex_printed(
     """Return the rate of Theorem 4.2 for strongly convex f, as the appendix prints it.
 
     Let κ = 1 + max_i(M_i/p_i)/μ and B = 24κΣ²log(1/δ)/(nε)². The bound is
-    B(1 + log₂((f(w0) - f*)/B)), with K = 2κ and T = log₂(24(f(w0) - f*)/B). Here K and
-    T are rounded up to integers ≥ 1. The proof does not give the 24 (erratum 7). If
-    f(w0) - f* < B, the bound is meaningless and may even be negative.
+    B(1 + log₂((f(w0) - f*)/B)), with T = log₂(24(f(w0) - f*)/B) inner loops of K = 2κ
+    steps. Here K and T are rounded up to integers ≥ 1. The factor 24 does not follow
+    from the proof (erratum 7). If f(w0) - f* < B, the bound is meaningless and may even
+    be negative.
 
     Parameters
     ----------
     condition : float
         max_i(M_i/p_i)/μ, with μ the modulus in the Euclidean norm.
     sigma_squared, excess : float
-        Σ² and f(w0) - f*.
+        Σ² (see `sigma_squared`) and f(w0) - f*.
     budget : Budget
         Only n, ε and δ are used. Neighbours are replace-one, and the noise is the noise
         of Theorem 4.1.
@@ -592,18 +610,19 @@ def strongly_convex_corrected(
 ) -> Rate:
     """Return the corrected rate of Theorem 4.2 for strongly convex f (erratum 7).
 
-    One inner loop of K = ⌈2κ⌉ steps, with κ = 1 + max_i(M_i/p_i)/μ, changes a bound F
-    on the excess to κF/K + N1, so it halves F up to noise. After T loops the excess is
-    at most F/2^T + 2N1, with N1 = ν²Σ²KT. Let B = 2Kν²Σ², which is 4κν²Σ² up to
-    the rounding of K. In the paper's constants, B = 48κΣ²log(1/δ)/(nε)². Then
-    T = ⌈log₂(F/B)⌉ gives an excess of at most B(2 + log₂(F/B)).
+    Let κ = 1 + max_i(M_i/p_i)/μ. If the excess f - f* is at most F before an inner loop
+    of K = ⌈2κ⌉ steps, it is at most κF/K + N1 afterwards. So each loop halves F, up to
+    noise. After T loops the excess is at most F/2^T + 2N1, with N1 = ν²Σ²KT and ν the
+    noise scale of the budget. Let B = 2Kν²Σ², which is 4κν²Σ² up to the rounding of K.
+    With the noise of the paper, B = 48κΣ²log(1/δ)/(nε)². Then T = ⌈log₂(F/B)⌉ gives an
+    excess of at most B(2 + log₂(F/B)).
 
     Parameters
     ----------
     condition : float
         max_i(M_i/p_i)/μ, with μ the modulus in the Euclidean norm.
     sigma_squared, excess : float
-        Σ² and F = f(w0) - f*.
+        Σ² (see `sigma_squared`) and F = f(w0) - f*.
     budget : Budget
         The budget.
     """
@@ -631,20 +650,21 @@ def strongly_convex_weighted(
 ) -> Rate:
     """Return the rate of one run for strongly convex f (Theorem C).
 
-    The average has weights (1 - μ̃)^(-k), and K minimises `weighted_bound`. Diag(M) ⪰ H
-    is required. For a run with restarts, the same lemma gives a noise term that is
-    4/log 2 = 5.8 times as large, to leading order (erratum 7).
+    The average has weights (1 - μ̃)^(-k), and the number of steps minimises
+    `weighted_bound`. Diag(M) ⪰ H is required, where H bounds the Hessian of f. For a
+    run with restarts (`strongly_convex_corrected`), the same lemma gives a noise term
+    that is 4/log 2 = 5.8 times as large, to leading order (erratum 7).
 
     Parameters
     ----------
     modulus : float
-        μ̃, the modulus of strong convexity in the norm M P⁻¹, which is at least
-        μ/max_i(M_i/p_i). A smaller number is also valid, and gives a better bound if
-        μ̃ is near p_min.
+        μ̃, the modulus of strong convexity in the norm M P⁻¹. It is at least
+        μ/max_i(M_i/p_i), where μ is the modulus in the Euclidean norm. A smaller number
+        is also valid. It gives a better bound if μ̃ is near the smallest probability.
     probabilities : array of shape (n_coordinates,)
-        p.
+        p_j = P(j ∈ S).
     distance_squared, sigma_squared : float
-        D0 and Σ².
+        D0 and Σ², as returned by the functions of the same names.
     budget : Budget
         The budget.
     """
@@ -668,7 +688,7 @@ def strongly_convex_weighted(
             loss=loss,
         )
 
-    # The derivative vanishes where 4 sinh²(K·rate/2) = μ̃·D0·rate/step.
+    # The bound's derivative in K vanishes where 4 sinh²(K·rate/2) = μ̃·D0·rate/step.
     angle = 2.0 * math.asinh(0.5 * math.sqrt(modulus * distance_squared * rate / step))
     n_steps = find_best_integer(angle / rate, bound)
     noise = 0.5 * n_steps * step / (1.0 - loss)

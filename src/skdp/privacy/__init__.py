@@ -1,1 +1,1 @@
-"""All code that the privacy guarantee rests on, from grids to budgets."""
+"""All code that the privacy guarantee rests on, from rounding to budgets."""

@@ -8,7 +8,8 @@ compositions obey μ² = Σ μᵢ², and μ-GDP is the same as (ε, δ(ε))-DP f
 .. math:: δ(ε) = Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2)
 
 [1]_, [2]_. Every function here rounds to the safe side. A returned ε, δ or noise
-multiplier is never below the exact value. A returned μ of a budget is never above it.
+multiplier is never below the exact value. The μ that is returned for a budget is never
+above the exact value.
 
 **Sampler slack.** A noise sampler on a real machine rounds each value to a cell. The
 probability of each cell is within factors e^±η of the ideal one, where η =
@@ -41,10 +42,10 @@ from scipy.special import erfcx, ndtr
 from skdp.schema import check
 
 SLACK_PER_DRAW = 2.0**-50
-"""Bound η on |log(real / ideal cell probability)| of one draw of the sampler."""
+"""The bound η. In one draw, cell probabilities are within e^±η of the ideal ones."""
 
-# gdp_delta has a relative error of at most 4e-13, plus 5e-15 μ from ε/μ - μ/2. These
-# two constants (the second is per unit of μ) raise the result by more than that.
+# gdp_delta has a relative error of at most 4e-13, plus 5e-15 μ from ε/μ - μ/2. The two
+# constants below (the second is per unit of μ) raise the result by more than that.
 _ROUND_UP, _ROUND_UP_PER_MU = 2e-12, 1e-14
 # For μ above _MU_MAX, δ rounds to 1. For δ below _DELTA_MIN, φ(a) is subnormal, so
 # _DELTA_MIN is returned instead. _ULPS covers rounding errors by four units in the last
@@ -89,7 +90,8 @@ def _find_switch(before: Callable[[float], bool]) -> tuple[float, float]:
 def gdp_delta(epsilon: float, mu: float) -> float:
     r"""Return the smallest δ at which μ-GDP implies (ε, δ)-DP.
 
-    With t = ε/μ, h = μ/2, m the Mills ratio and a = h - t, e^ε φ(t + h) = φ(a), so
+    Let t = ε/μ, h = μ/2 and a = h - t, and let m be the Mills ratio (1 - Φ)/φ. Then
+    e^ε φ(t + h) = φ(a), so
 
     .. math:: δ(ε) = Φ(a) - φ(a) m(t+h) = φ(a) ∫_{t-h}^{t+h} (1 - x m(x)) dx ,
 
@@ -260,7 +262,7 @@ def calibrate(epsilon: float, delta: float, n_draws: int) -> float:
 def spent_epsilon(
     mu: float, delta: float, n_draws: int, extra_delta: float = 0.0
 ) -> float:
-    """Return the smallest ε, at the given δ, of a run that has spent μ.
+    """Return the smallest ε for which a run that has spent μ is (ε, δ)-DP.
 
     The result includes the slack of a real noise sampler over `n_draws` draws.
 

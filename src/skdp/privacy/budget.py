@@ -9,8 +9,8 @@ from skdp.privacy import accountant
 from skdp.privacy.queries import NEIGHBOURS, Neighbours
 from skdp.schema import check
 
-#: Number of noise draws that every budget allows. The sampler's slack over so many
-#: draws adds 2⁻²⁵ to ε.
+#: Number of noise draws that every budget allows. The sampler's distribution is not
+#: exactly normal. Over all these draws, the difference adds 2⁻²⁵ to ε.
 ALLOWED_DRAWS = 1 << 24
 SCOPE = (
     "Protects one row. Not protected: several rows of one person, run time, memory, "
@@ -54,7 +54,7 @@ class PrivacyRecord:
     epsilon, delta : float
         The budget. If epsilon is infinite, the run claims no privacy.
     neighbours : {"replace-one", "zero-out", "add-remove"}
-        Which tables are neighbours.
+        How two neighbouring tables differ.
     assumptions : sequence of str
         Facts that were assumed to be public and therefore cost nothing.
     seeded : bool

@@ -31,18 +31,18 @@ from skdp.schema import FloatArray, IntArray
 #: of √2. Smaller and larger magnitudes are clipped.
 LOWEST, HIGHEST = -32, 48
 SIDE = 2 * (HIGHEST - LOWEST)
-#: How many bins the bin of 1, from 1 to √2, is away from the bin of zero.
+#: The bin from 1 to √2 comes this many bins after the bin of zero.
 ONE = 1 - 2 * LOWEST
 #: Probability that noise alone widens the range of at least one column.
 FALSE_ALARM = 0.01
-#: Number of equal bins of a column's range whose shares `release_shares` releases.
+#: Number of equal bins into which `release_shares` divides the range of a column.
 N_SHARES = 64
 #: Counts below this many standard deviations of the noise are treated as noise.
 HIDDEN = 3.5
 #: The bin of empty cells, and the bin of strings that are not numbers.
 NOTHING, TEXT = 2 * SIDE + 1, 2 * SIDE + 2
-#: Number of parts into which a person is divided when categories are counted. A person
-#: has at most this many categories in a column.
+#: When categories are counted, all rows of a person together count as at most this many
+#: parts. So a person adds to the counts of at most this many categories per column.
 LEVEL_PARTS = 1 << 12
 
 
@@ -52,14 +52,15 @@ class Elsewhere(Protocol):
     def add_up(self, work: Callable[..., Any], divisors: Any) -> Any:
         """Return the sum of ``work(batches, divisors=own)`` over the table's parts.
 
-        `own` has the divisors of a part's rows. It is None if `divisors` is None.
+        For each part, `batches` are its batches and `own` has the divisors of its rows.
+        `own` is None if `divisors` is None.
         """
 
 
 #: Cells of each column, some rows at a time.
 Batches = Iterable[Mapping[str, Any]] | Elsewhere
-#: The divisors of the rows of each batch, or an object from which `Elsewhere.add_up`
-#: finds the divisors.
+#: One array of divisors per batch or, if the rows are in other processes, an object
+#: from which `Elsewhere.add_up` finds the divisors.
 Divisors = Any
 
 
@@ -166,8 +167,8 @@ def release_ranges_and_texts(
 def _seem_whole(visible: IntArray) -> bool:
     """Return whether visible bins suggest that all numbers of a column are integers.
 
-    The bin of ±1 is visible. No bin without an integer is visible among those below 2:
-    the bins between 0 and 1, and the bin from √2 to 2.
+    The bin from 1 to √2 must be visible. The bins between 0 and 1 and the bin from √2
+    to 2 contain no integer, so none of them may be visible. Signs do not matter.
     """
     away = np.abs(visible - SIDE)  # 0 is the bin of zero
     between = ((away > 0) & (away < ONE)) | (away == ONE + 1)
@@ -175,9 +176,9 @@ def _seem_whole(visible: IntArray) -> bool:
 
 
 def _last_integer(edge: float) -> float:
-    """Return the largest integer below an upper edge.
+    """Return the largest integer that is not above a bin with this upper edge.
 
-    A negative upper edge belongs to its bin, a positive one does not.
+    The edge belongs to the bin if the edge is negative, but not if it is positive.
     """
     return float(math.ceil(edge) - 1 if edge > 0 else math.floor(edge))
 
@@ -259,7 +260,8 @@ def release_shares(
 def count_shares(records: Records, names: Sequence[str]) -> IntArray:
     """Count rows in `N_SHARES` equal bins of each column, shape (columns, bins).
 
-    Each row counts as `Records.find_share` parts. Rows of weight zero do not count.
+    `Records.find_share` gives the number of parts that each row counts as. Rows of
+    weight zero do not count.
     """
     groups = [group.name for group in records.layout.groups]
     total = np.zeros((len(names), N_SHARES), dtype=np.int64)
@@ -315,10 +317,10 @@ def release_levels(
     post-processing of a Gaussian release. Consider the categories that only one of the
     two tables has. The probability that any of them is shown, in any column, is at most
     `delta`. If a record may be replaced, both tables may have such a category in each
-    column, and `delta` covers both. Counts that do not differ get the same noise on
-    both tables, so at most two draws per column can distinguish the tables. If rows
-    belong to persons, there are at most two such draws for each of the `LEVEL_PARTS`
-    categories that a person may have in a column.
+    column, and `delta` covers both. Only the noise of counts that differ between the
+    tables affects privacy. Each column has at most two such counts, and one noise draw
+    is charged for each. If rows belong to persons, each column has at most two such
+    counts for each of the `LEVEL_PARTS` categories that a person may have.
     """
     one = 1 if divisors is None else LEVEL_PARTS
     counter = _add_up(batches, partial(count_levels, names=names), divisors)

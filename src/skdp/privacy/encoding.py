@@ -224,7 +224,7 @@ def _split(chunk: Chunk, divisor: AnyArray | None) -> list[Chunk]:
 
 
 def _check_type(cells: Any, column: Column, name: str) -> None:
-    """Raise an error if `cells` has the wrong type for a batch, reading no cell."""
+    """Raise an error if `cells` has the wrong type for a batch. No cell is read."""
     if isinstance(column, Categorical):
         check(
             hasattr(cells, "codes"),

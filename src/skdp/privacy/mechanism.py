@@ -49,9 +49,9 @@ def release(
     Notes
     -----
     **Guarantee.** For all pairs of neighbouring tables, the result is a rounded
-    Gaussian mechanism with that noise multiplier. Up to the sampler's slack, it is
-    therefore (1/noise_multiplier)-GDP (Dong, Roth, Su 2022, Theorem 2.7, and
-    post-processing).
+    Gaussian mechanism with this `noise_multiplier`. It is therefore
+    (1/noise_multiplier)-GDP (Dong, Roth, Su 2022, Theorem 2.7, and post-processing),
+    up to the small error of the sampler (see `skdp.privacy.randomness`).
     """
     check(
         0 <= noise_multiplier < math.inf,
@@ -77,8 +77,9 @@ def release(
 def _round_to_cell(k: int, std: float, drawn: int, source: Randomness) -> float:
     """Return floor((k + std·ξ)/G + 1/2)·G, computed in integers.
 
-    The first digits of ξ are known: it lies in [drawn, drawn + 1]·2⁻⁶⁴. Further digits
-    are drawn until they determine the result.
+    Here ξ is a standard normal, and G is the width of a cell. The first digits of ξ are
+    known: ξ lies in [drawn, drawn + 1]·2⁻⁶⁴. Further digits are drawn until they
+    determine the result.
     """
     mantissa, exponent = math.frexp(std)
     cell = exponent - 1 - CELL_BITS  # G = 2^cell

@@ -26,24 +26,26 @@ and for slopes of both signs δ(ε) ≤ 2P(ε).
 *Proof.* Let the table with the record come first. Then δ(ε) is the integral of
 [φ(t+s)(1+s') - e^ε φ(t)]₊ over t. Let F(s)/κ be the integrand of P, G(t, s) =
 ∫_t^∞ [φ(u+s) - e^ε φ(u)]₊ du and V = ∫_s^μ F/κ + G. Along every path, -dV/dt =
--V_t - s'V_s is at least the integrand of δ(ε). The former is linear in s' and the
-latter is convex, so it is enough to check s' = 0 (where V_t = -[φ(t+s) - e^ε φ(t)]₊)
-and s' = κ. For s' = κ, let e^ε φ(t*) = φ(t*+s) and D(s) = ∫_{-∞}^{t*} [...] du, whose
-derivative is φ(t*+s). For t ≥ t*, G = 0 and κV_s = -F ≤ -[(1+κ)φ(t+s) - e^ε φ(t)]. For
-t < t*, G_s = D' - φ(t+s), so V_t + κV_s = e^ε φ(t) - φ(t+s)(1+κ) - F + κD'. Here
-F ≥ κD', because the maximum F is at least the value at t*, which is κφ(t*+s). So
-δ(ε) ≤ V(-∞, s(-∞)), and V(-∞, s) = ∫_s^μ F/κ + D(s) decreases in s from its value P(ε)
-at s = 0. If the table with the record comes second, the ratio of densities is at most
-that of N(0, 1) to N(s, 1) with 0 ≤ s ≤ μ. Then δ(ε) is at most the δ of μ-GDP, which is
-V with κ = 0 and less than P. A slope of both signs is first negative, then positive.
-Its negative part, mirrored, is a path as above. So is its positive part, and each of
-the two integrals is at most P. ∎
+-V_t - s'V_s is at least the integrand of δ(ε). The derivative is linear in s' and the
+integrand is convex in s', so it is enough to check two values of s'. One is s' = 0,
+where V_t = -[φ(t+s) - e^ε φ(t)]₊. The other is s' = κ. For s' = κ, let e^ε φ(t*) =
+φ(t*+s) and D(s) = ∫_{-∞}^{t*} [φ(u+s) - e^ε φ(u)] du, which has the derivative φ(t*+s).
+For t ≥ t*, G = 0 and κV_s = -F ≤ -[(1+κ)φ(t+s) - e^ε φ(t)]. For t < t*, G_s = D' -
+φ(t+s), so V_t + κV_s = e^ε φ(t) - φ(t+s)(1+κ) - F + κD'. Here F ≥ κD', because the
+maximum F is at least the value at t*, which is κφ(t*+s). So δ(ε) ≤ V(-∞, s(-∞)),
+and V(-∞, s) = ∫_s^μ F/κ + D(s) decreases in s from its value P(ε) at s = 0. If the
+table with the record comes second, the ratio of densities is at most that of N(0, 1) to
+N(s, 1) with 0 ≤ s ≤ μ. Then δ(ε) is at most the δ of μ-GDP, which is V with κ = 0 and
+less than P. A slope of both signs is first negative, then positive. Its negative part,
+mirrored, is a path as above. So is its positive part, and each of the two integrals is
+at most P. ∎
 
 The theorem also holds with any κ' ≥ κ in place of κ in P. In the limit κ' → ∞, P = μ
-φ(0) for all ε ≥ 0. A simpler bound, which considers each t separately, is δ(ε) ≤
-δ_GDP(ε - log(1+κ); μ) for ε ≥ log(1+κ). For slopes of both signs that bound is about
-twice as large. Redberg, Koskela, Wang (2023, arXiv 2401.00583) use the bound for both
-signs for all slopes, with |log(1-κ)| in place of log(1+κ). `printed_delta` computes it.
+φ(0) for all ε ≥ 0. A simpler bound considers each t separately. For slopes of one sign
+it is δ(ε) ≤ δ_GDP(ε - log(1+κ); μ) for ε ≥ log(1+κ). For slopes of both signs, the
+simpler bound is about twice as large. Redberg, Koskela, Wang (2023, arXiv 2401.00583)
+use this larger bound for all slopes, with |log(1-κ)| in place of log(1+κ).
+`printed_delta` computes their bound.
 """
 
 from __future__ import annotations
@@ -119,10 +121,10 @@ def objective_delta(
 
 
 def _pointwise(epsilon: float, mu: float, signs: int) -> float:
-    """Return δ(ε) of a mechanism whose privacy loss has a known upper bound.
+    """Return the δ(ε) that follows from an upper bound on the privacy loss.
 
-    With g standard normal, the loss is at most [μg + μ²/2]₊ for slopes of one sign, and
-    at most μ|g| + μ²/2 for slopes of both signs.
+    Let g be standard normal. The loss is at most [μg + μ²/2]₊ for slopes of one sign,
+    and at most μ|g| + μ²/2 for slopes of both signs.
     """
     knee = 0.0 if signs == 1 else mu * mu / 2
     if epsilon >= knee:
@@ -212,8 +214,9 @@ def objective_mu(target: float, kappa: float, signs: int) -> float:
 def objective_cost(mu: float, kappa: float, signs: int, most: float) -> float:
     """Return the smallest target at which objective perturbation with μ is target-GDP.
 
-    The result is rounded up, by a factor of at most 1.003. The caller guarantees that
-    objective perturbation is `most`-GDP.
+    Here μ is the bound on a record's gradient divided by the noise's standard
+    deviation. The result is rounded up, by a factor of at most 1.003. The caller
+    guarantees that objective perturbation is `most`-GDP.
     """
     low, high = mu, most
     while high / low > 1.003:
@@ -224,10 +227,10 @@ def objective_cost(mu: float, kappa: float, signs: int, most: float) -> float:
 
 
 def bounded_range_mu(width: float) -> float:
-    """Return μ for mechanisms whose privacy loss stays in an interval of this length.
+    """Return μ of mechanisms whose privacy loss stays in an interval of length `width`.
 
-    Between two tables, every such mechanism reveals at most as much as a coin whose
-    two faces have the privacy losses t and t - width, for some t in [0, width] (Dong,
+    Such a mechanism reveals at most as much about two tables as some coin whose two
+    faces have the privacy losses t and t - width, for some t in [0, width] (Dong,
     Durfee, Rogers 2020). Let p < p' be the probabilities of heads for the two tables.
     The trade-off curve of the coin has one corner, which lies above the curve of μ-GDP
     if μ ≥ Φ⁻¹(p') - Φ⁻¹(p). The right-hand side is largest at t = width/2, where

@@ -48,16 +48,16 @@ class Engine(Protocol):
     records: Records
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
-        """Return Σ_i x_i,at s_i, shape (len(at), k), at the weights `units`."""
+        """Return Σ_i x_i s_i (len(at), k) on coordinates `at`, at weights `units`."""
 
     def gram(self) -> BigInts:
-        """Return Σ_i share_i x_i x_iᵀ, shape (d, d); see `Records.find_share`."""
+        """Return Σ_i share_i x_i x_iᵀ (d, d), with shares from `Records.find_share`."""
 
     def counts(self, n_classes: int) -> BigInts:
         """Add up the shares (`Records.find_share`) of the rows of each class.
 
-        Rows of weight zero are left out, unless n_classes = 1. Codes beyond the last
-        class count as the last class.
+        Rows of weight zero are left out. If n_classes = 1, however, all rows count.
+        Codes beyond the last class count as the last class.
         """
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[AnyArray]:
@@ -170,7 +170,7 @@ class Slopes:
         return self.grid.units(raw, caps)
 
     def take_chunks(self, at: slice) -> Slopes:
-        """Return the slopes of a table that has only the chunks `at` of this one."""
+        """Return these slopes for only the chunks `at` of the table."""
         return replace(self, caps=None if self.caps is None else self.caps[at])
 
 
@@ -179,9 +179,10 @@ def capped(engine: Engine, slopes: Slopes, metric: Metric) -> Slopes:
 
     Notes
     -----
-    **Guarantee.** For every person, Σ cap_i · unit · ‖B x_i‖ over all rows is at most
-    the metric's radius. By `Metric.caps`, each of at most m rows has
-    ⌊cap_i/m⌋ · unit · ‖B x_i‖ ≤ radius/m. Without a unit, m is 1.
+    **Guarantee.** For every person, Σ c_i · unit · ‖B x_i‖ over all rows is at most the
+    metric's radius, where c_i are the new caps. A person has at most m rows, where m is
+    the divisor, and m = 1 without a unit. The caps from `Metric.caps` are divided by m,
+    so each row has c_i · unit · ‖B x_i‖ ≤ radius/m.
     """
     slopes = divide_slopes(engine.records, slopes)
     caps = divide_caps(engine.records, engine.caps(metric, slopes))
@@ -231,10 +232,9 @@ def mapped_gradient(
     Notes
     -----
     **Guarantee.** For all tables that are neighbours under `neighbours` and all
-    weights, the two sums differ by at most `sensitivity` in Euclidean norm. Every
-    record's contribution has norm at most the metric's radius. So does the contribution
-    of all rows of a person together (`capped`). If a record may be replaced, the
-    difference is at most twice the radius.
+    weights, the two sums differ by at most `sensitivity` in Euclidean norm. A record,
+    or all rows of a person together, add a vector of norm at most the metric's radius
+    (`capped`). If a record may be replaced, the difference is at most twice the radius.
     """
     layout, metric = engine.records.layout, slopes.metric
     if metric is None:
@@ -267,12 +267,12 @@ class GramPattern:
     """The entries of Σ_i x_i x_iᵀ to release, and the noise scale of each.
 
     Some entries need not be released. Products of two different coordinates of a
-    one-hot group are zero. The number of rows may be public. (The sum of shares is not,
-    because shares are rounded down.) A one-hot coordinate times the intercept equals
-    the square of that coordinate. Every other entry of the upper triangle is released
-    once. An entry that appears k times in the Frobenius norm of the whole matrix has
-    the noise scale 1/√k: 1 on the diagonal, 1/√2 off the diagonal, and 1/√3 for the
-    square of a one-hot coordinate if there is an intercept.
+    one-hot group are zero. A one-hot coordinate times the intercept equals the square
+    of that coordinate. The squares of the intercept add up to the number of rows, which
+    may be public. (With a unit, they add up to a private sum of shares.) Every other
+    entry of the upper triangle is released once. If it appears k times in the Frobenius
+    norm of the whole matrix, its noise scale is 1/√k: 1 on the diagonal, 1/√2 off it,
+    and 1/√3 for the square of a one-hot coordinate if there is an intercept.
 
     If `centred`, numeric columns of width one are measured from the middle of their
     range, which is shift_j/2 above its lower end. Such a coordinate is at most 1/2 in
@@ -318,8 +318,8 @@ class GramPattern:
         most[hats] = np.maximum(1.0 - 2.0 * centre + lost, lost)[hats]
         squared = layout.squared_norm(np.arange(d), most * scale**2) ** 2
         acute = not (signed | (centre > 0)).any()
-        # Leaving out the constant entry lowers the bound. If records may be replaced,
-        # this requires that the other entries of two rows form no obtuse angle.
+        # Without the number of rows, the bound is lower. If records may be replaced,
+        # this requires that the other entries of two rows never form an obtuse angle.
         if number.any() and (neighbours == "zero-out" or acute):
             squared -= 1.0
         reach = grid.round_up(math.sqrt(count_changes(neighbours) * squared))
@@ -334,8 +334,8 @@ def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
     **Guarantee.** For all tables that are neighbours under the pattern's relation, the
     entries differ by at most `sensitivity` in the Frobenius norm. The norm of one
     record's matrix is ‖xxᵀ‖ = ‖x‖². The angle between two such matrices is never
-    obtuse, so replacing a record costs a factor √2 and not 2. Both hold for a person
-    too, whose matrix is a sum of such matrices with shares that add up to at most one.
+    obtuse, so replacing a record costs a factor √2 and not 2. Both also hold for a
+    person, whose matrix is a sum of such matrices times shares that sum to at most one.
     """
     gram, twice = engine.gram(), big(np.ldexp(pattern.shift, grid.FEATURE_BITS))
     i, j, sums = pattern.rows, pattern.columns, gram[:, -1] >> grid.FEATURE_BITS
@@ -369,9 +369,9 @@ def histogram(
 ) -> BoundedSum:
     """Return counts together with the bound on a record's influence on them.
 
-    In each of `n` columns of counts, a record may divide at most `one`, a power of two,
-    among the column's cells. More generally, it may add nonnegative integers whose
-    squares sum to at most n·one². The counts are released in units of 1/one.
+    To each of the `n` columns of counts, a record adds nonnegative integers with a sum
+    of at most `one`, a power of two. It is enough that the squares of all these
+    integers sum to at most n·one². The counts are released in units of 1/one.
 
     Notes
     -----

@@ -87,7 +87,8 @@ class Randomness:
         while len(at):  # N1: whole = k with probability ∝ exp(-k/2)
             at = at[self._trial(half[at])]
             whole[at] += 1
-        # N2 and N4: accept with probability exp(-k(k-1)/2) and exp(-x(2k+x)/2).
+        # Step N2 accepts with probability exp(-k(k-1)/2), where k is the whole part.
+        # Step N4 accepts with probability exp(-x(2k+x)/2), where x is the fraction.
         for start, times in ((half, whole * (whole - 1)), (fraction, whole + 1)):
             left = np.where(good, times, 0)
             while len(at := np.flatnonzero(left)):

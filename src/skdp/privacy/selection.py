@@ -9,11 +9,11 @@ derivative
 
 .. math:: f'(1 - u) = m (γ / (γ + (1-γ) u))^{r+1} , m = E[K] = r (1-γ)/(γ (1-γ^r)) .
 
-**Theorem.** Let δ_Q be a privacy curve of the trials. That is, let P and P' be the laws
-of their outputs on two neighbouring tables. Then P(E) ≤ e^ε P'(E) + δ_Q(ε) for all ε ≥
-0, all events E and both orders of the tables. Let C ≥ 1 be such that δ_Q(log C) ≤ (C -
-1) γ/(1-γ). Then the search is (ε + (r+1) log C, m δ_Q(ε))-differentially private for
-all ε ≥ 0.
+**Theorem.** Let P and P' be the laws of a trial's output on two neighbouring tables.
+Let δ_Q be a privacy curve of the trials, which means that P(E) ≤ e^ε P'(E) + δ_Q(ε) for
+all ε ≥ 0, all events E and both orders of the tables. Let C ≥ 1 satisfy δ_Q(log C) ≤
+(C - 1) γ/(1-γ). Then the search is (ε + (r+1) log C, m δ_Q(ε))-differentially private
+for all ε ≥ 0.
 
 *Proof.* Order outcomes y by score, break ties at random, and let u(y) be the
 probability that a trial is better than y. The best of K trials has the law g(u) dP with
@@ -30,11 +30,11 @@ candidate of each trial. This is possible because γ is a float, hence a fractio
 `privacy.coins` tosses coins with exact fractional probabilities.
 
 At a δ of 1e-6 and E[K] = 20, the search costs as much as one release with about twice
-the μ, whereas 20 trials in sequence cost √20 times the μ. Near ε = 0, however, the
-curve of the search is no better than the curve of E[K] trials in sequence. The smallest
-Gaussian curve above it has about √E[K] times the μ of a trial. A ledger adds up
-Gaussian curves, so a random search would have no advantage in a ledger, and ledgers do
-not support it.
+the μ of a trial. 20 trials in sequence would cost √20 times the μ of a trial. Near
+ε = 0, however, the curve of the search is no better than the curve of E[K] trials in
+sequence. The smallest Gaussian curve above it has about √E[K] times the μ of a trial. A
+ledger adds up Gaussian curves, so a random search would have no advantage in a ledger,
+and ledgers do not support it.
 
 References
 ----------
@@ -61,19 +61,19 @@ from skdp.schema import check
 #: average of 3.5 trials per candidate, the probability that a given candidate is never
 #: tried is 10 %.
 SHAPE = 3
-#: The sampler's slack changes the probabilities of one trial by at most a factor
-#: e^SLACK.
+#: The sampler is not exactly normal. This changes the probabilities of one trial by a
+#: factor of at most e^SLACK.
 SLACK = ALLOWED_DRAWS * accountant.SLACK_PER_DRAW
 
 
 def trial_delta(epsilon: float, mu: float) -> float:
-    """Return δ(ε) of a trial that is μ-GDP up to the sampler's slack.
+    """Return δ(ε) of a trial that is μ-GDP, apart from the error of the sampler.
 
     Notes
     -----
-    **Guarantee.** For all ε ≥ 0, a run is (ε, trial_delta(ε, μ))-DP if its ideal
-    version is μ-GDP and it draws at most `ALLOWED_DRAWS` values (by the sampler slack
-    lemma of `skdp.privacy.accountant`).
+    **Guarantee.** For all ε ≥ 0, a run is (ε, trial_delta(ε, μ))-DP if it would be
+    μ-GDP with exactly normal noise, and if it draws at most `ALLOWED_DRAWS` values (by
+    the sampler slack lemma of `skdp.privacy.accountant`).
     """
     ideal = accountant.gdp_delta(max(epsilon - 2 * SLACK, 0.0), mu)
     return min(1.0, math.exp(SLACK) * ideal * (1 + 1e-12))
@@ -243,8 +243,8 @@ class SearchRecord(PrivacyRecord):
         Notes
         -----
         **Guarantee.** For all trials, the recorded releases cost no more than the
-        charge that `begin` made, and draw no more noise. Otherwise BudgetError is
-        raised and the charge remains.
+        charge that `begin` made, and draw at most as many noise values. Otherwise
+        BudgetError is raised and the charge remains.
         """
         records = list(records)
         spent = math.fsum(record.spent for record in records)

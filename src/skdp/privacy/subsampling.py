@@ -23,17 +23,17 @@ convolutions show that much less would be enough.
 
 **Charge.** The privacy record charges a run of such steps as a pair (μ, δ₀). Suppose
 δ(ε) ≤ δ_GDP(ε; μ) + δ₀ for all ε ≥ 0 and both orders of the tables. Then
-P(E) ≤ F(Q(E)) + δ₀ for every event E, with F(x) = Φ(Φ⁻¹(x) + μ). (For ε < 0 use
-δ(-ε) = 1 - e^{-ε}(1 - δ'(ε)), where δ' belongs to the other order.) F(Q(·)) is a
-2-alternating capacity because F is concave, so some P' within δ₀ of P in total
+P(E) ≤ F(Q(E)) + δ₀ for every event E, with F(x) = Φ(Φ⁻¹(x) + μ). (This also uses δ at
+-ε < 0, which is 1 - e^{-ε}(1 - δ'(ε)), where δ' belongs to the other order.) F(Q(·)) is
+a 2-alternating capacity because F is concave, so some P' within δ₀ of P in total
 variation has P'(E) ≤ F(Q(E)) for every E (Huber, Strassen 1973). So the steps are
 μ-GDP except with probability δ₀. Such charges add up as Σμ² and Σδ₀ under adaptive
 composition.
 
 **Replacement** is a removal followed by an addition. So P(E) ≤ F(F(Q(E)) + δ₀) + δ₀,
 which is at most F(F(Q(E))) + F(δ₀) + δ₀ because F is concave and F(0) = 0. A
-replacement therefore costs (2μ, δ₀ + F(δ₀)). If the batch is the whole table, twice the
-sensitivity would cost just as much.
+replacement therefore costs (2μ, δ₀ + F(δ₀)). If every batch is the whole table, a
+direct calculation gives the same cost, because a replacement doubles the sensitivity.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from skdp.schema import FloatArray, check
 #: Number of grid points per standard deviation of a step's loss, and the largest total
 #: number of grid points.
 FINENESS, MOST_POINTS = 50.0, 1 << 19
-#: Desired probability that the sum of losses leaves the circle, and the number of grid
-#: points at which two curves are compared.
+#: Desired probability that the sum of losses leaves the grid of the Fourier transform,
+#: and the number of grid points at which two curves are compared.
 TAIL, COMPARED = 1e-14, 3000
 #: Relative allowance for rounding errors of `gdp_deltas`.
 _ROOM = 1e-7
@@ -134,6 +134,7 @@ def compute_profile(noise_multiplier: float, rate: float, n_steps: int) -> Profi
 def _spread(z: float, q: float) -> float:
     """Return the scale q √(e^{1/z²} - 1) of one step's loss.
 
+    Here z is the noise multiplier, and q is the probability that a step draws a record.
     For small z, 1/z² is limited to 2.
     """
     return q * math.sqrt(math.expm1(min(1.0 / z**2, 2.0)))
@@ -146,7 +147,7 @@ def _largest(z: float, q: float) -> float:
 
 
 def _reach(z: float, q: float, n_steps: int) -> float:
-    """Return the half-width of the grid for the sum of T losses."""
+    """Return the half-width of the grid for the sum of `n_steps` losses."""
     x = np.linspace(-10.0, 10.0, 4001)
     density = np.exp(-(x**2) / 2)
     density /= density.sum()
@@ -173,9 +174,10 @@ Masses = tuple[FloatArray, float]
 def _masses(z: float, q: float, step: float, half: int) -> tuple[Masses, Masses]:
     """Return the probability of each loss on the grid, and of an infinite loss.
 
-    The losses on the grid are k·step for k = -half..half-1. The first result is for
-    removing a record (losses log P/Q under P), the second for adding a record (losses
-    log Q/P under Q).
+    The losses on the grid are k·step for k = -half..half-1. P and Q are the laws of a
+    step's result on the tables with and without the record. The first result is for
+    removing a record (losses log P/Q under P), and the second is for adding a record
+    (losses log Q/P under Q).
     """
     edges = np.arange(-half, half) * step
     inside = np.expm1(edges) + q  # e^ε - (1 - q), positive where a loss of ε can occur
@@ -232,7 +234,7 @@ def _compose(
     leaving = _leaving(mass, step, n_steps, (half - 1) * step)
     backwards = np.maximum(whole[half:], 0.0)[::-1]
     tail = np.cumsum(backwards)
-    # Σ_{j≥i} p_j e^{(i-j)·step}, as a recursion that cannot overflow.
+    # Compute Σ_{j≥i} p_j e^{(i-j)·step} by a recursion that cannot overflow.
     discounted = np.asarray(lfilter([1.0], [1.0, -math.exp(-step)], backwards))
     delta = np.maximum(tail - discounted, 0.0) + size * 2.0**-52 * tail
     extra = n_steps * infinite + leaving + rounding_allowance(n_steps, size)
@@ -240,7 +242,7 @@ def _compose(
 
 
 def _leaving(mass: FloatArray, step: float, n_steps: int, top: float) -> float:
-    """Return Chernoff's bound on the probability that T losses sum to over `top`."""
+    """Return Chernoff's bound on P(sum of losses > `top`) for `n_steps` losses."""
     half = len(mass) // 2
     at = np.flatnonzero(mass > 0)
     losses, kept = (at - half) * step, mass[at]

@@ -108,11 +108,11 @@ def divide_slopes(records: Records, slopes: Slopes) -> Slopes:
     Notes
     -----
     **Guarantee.** For every person, the slope norms of all rows add up to at most the
-    cap of the grid. A person has at most m rows, where m is the divisor of their
-    chunks, and m ⌊cap/m⌋ ≤ cap. Without a unit, or if the slopes already have caps, the
-    slopes are returned unchanged. If the rows are in other processes, each process
-    calls this function for its own rows, and the call in the main process only sets the
-    grid of the slopes.
+    cap of the grid. A person has at most m rows, where m is the divisor of the chunks
+    that hold these rows, and m ⌊cap/m⌋ ≤ cap. If the schema has no unit, or if the
+    slopes already have caps, the slopes are returned unchanged. If the rows are in
+    other processes, each process calls this function for its own rows, and the call in
+    the main process only sets the grid of the slopes.
     """
     if records.layout.unit is None or slopes.caps is not None:
         return slopes
@@ -129,9 +129,9 @@ def divide_caps(records: Records, caps: Sequence[AnyArray]) -> Sequence[AnyArray
     Notes
     -----
     **Guarantee.** For all integer caps c_i ≥ 0 and every person with at most m rows,
-    ⌊c_i/m⌋ ≤ c_i/m. Without a unit, the caps are returned unchanged. They are also
-    returned unchanged if the rows are in other processes, because each process calls
-    this function for its own rows.
+    ⌊c_i/m⌋ ≤ c_i/m. If the schema has no unit, the caps are returned unchanged. They
+    are also returned unchanged if the rows are in other processes, because each process
+    calls this function for its own rows.
     """
     if records.layout.unit is None or records.elsewhere:
         return caps

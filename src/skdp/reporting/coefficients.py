@@ -30,10 +30,13 @@ from skdp.reporting.formatting import (
 )
 from skdp.schema import Categorical, Group, Numeric, Schema, Vector
 
-#: The largest numbers of coefficients in a picture, of coefficients in all tables
-#: together, and of classes.
+#: Limits on the coefficients in one picture, on the coefficients in all tables
+#: together, and on the classes that are shown.
 MOST_MARKS, MOST_LINES, MOST_CLASSES = 30, 4000, 50
-LOG = "The unit of a column on a log scale is 1 in log(1 + value - lowest value)."
+LOG = (
+    "For a column on a log scale, one unit is an increase of 1 in "
+    "log(1 + value - lowest value)."
+)
 #: A picture shows intervals up to this multiple of its largest effect.
 REACH = 2.0
 
@@ -210,8 +213,8 @@ class ColumnMarks:
     """The marks of one column in a picture.
 
     If `heading` is true, the column's name is written above the marks, and each mark
-    has its own label, such as a category. `more` is the number of coefficients that are
-    not drawn.
+    has its own label, such as a category. `more` is the number of the column's
+    coefficients that are not drawn.
     """
 
     name: str
@@ -224,10 +227,10 @@ class ColumnMarks:
 class Picture:
     """The picture and the table of the coefficients of one output.
 
-    Only the largest effects are drawn, and none of those that curves and maps show.
-    `n_candidates` counts the effects among which these were chosen. `lines` holds the
-    effects of the table, and `n_all` is the number of all effects. `terms` has a line
-    for each curve and pair of an additive model.
+    Effects that curves and maps already show are not drawn. `n_candidates` is the
+    number of the other effects, and the picture shows the largest of them. The table
+    lists the effects in `lines`. `n_all` is the number of all effects, listed or not.
+    `terms` has one entry for each curve and each pair of an additive model.
     """
 
     class_name: str
@@ -256,7 +259,7 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Coefficients:
-    """The pictures of all outputs, with the unit of effects and notes.
+    """The pictures of all outputs, the unit of the effects, and notes on the pictures.
 
     `constant` says whether all effects are zero.
     """

@@ -57,7 +57,10 @@ class MapPanel:
 
 @dataclass(frozen=True, kw_only=True)
 class Curves:
-    """The drawings of all curves and pairs, and whether the curves have bands."""
+    """The drawings of all curves and pairs.
+
+    `banded` says whether any curve is drawn with a band that shows its uncertainty.
+    """
 
     curves: tuple[CurvePanel, ...]
     maps: tuple[MapPanel, ...]
@@ -83,7 +86,10 @@ def draw_curves(model: Any) -> Curves | None:
 
 
 def _choose_heights(curves: list[Curve]) -> Axis:
-    """Choose one vertical scale for all curves. It also covers most of their bands."""
+    """Choose one vertical scale for all curves.
+
+    The scale also covers the bands around the curves, up to twice the largest effect.
+    """
     effects = [0.0, *(float(e) for c in curves for e in c.effects[:, 0])]
     reach = max(1e-9, 2.0 * max(map(abs, effects)))
     ends = [float(e) for c in curves for e in (*c.low[:, 0], *c.high[:, 0])]

@@ -41,7 +41,7 @@ PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
         lambda query: query.startswith(("counts of", "histogram of the target")),
     ),
     ("Gradients, the steps of the fit", lambda query: query.startswith("gradient")),
-    ("Level of the predictions", lambda query: query == "sum of slopes"),
+    ("Correction of the intercept", lambda query: query == "sum of slopes"),
     ("Scores", lambda query: query.startswith("scores (")),
 )
 UNSPENT = "Not spent"
@@ -119,7 +119,7 @@ SETTINGS = (
     *("alpha", "l1_ratio", "fit_intercept", "class_weight", "max_weight", "sampling"),
     *("geometry", "n_steps", "slope_bound", "calibration"),
 )
-#: Largest number of categories listed for a column, and largest number of columns.
+#: Largest number of categories listed for a column, and of columns listed on a page.
 MOST_LEVELS, MOST_COLUMNS = 12, 500
 
 
@@ -148,7 +148,7 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
     yield "Method", _method(model)
     settings = _settings(model)
     if settings:
-        yield "Settings other than the default", settings
+        yield "Settings that differ from the default", settings
     if model.ledger is not None:
         yield "Ledger", "charged to a ledger, which keeps the data set's total budget"
 
@@ -158,9 +158,13 @@ def describe_unit(model: Any) -> str:
     most = model.max_rows_per_unit
     if most == 1:
         return (
-            f"{model.privacy_.unit}; every person counts once, with any number of rows"
+            f"{model.privacy_.unit}; every person counts as one record, with any "
+            "number of rows"
         )
-    return f"{model.privacy_.unit}; every row counts 1/{most}, a person at most 1"
+    return (
+        f"{model.privacy_.unit}; every row counts as at most 1/{most} of a record, and "
+        "every person as at most one record"
+    )
 
 
 def describe_rows(model: Any) -> tuple[str, str]:
@@ -200,7 +204,7 @@ def describe_column(column: Column) -> str:
     text += ", on a log scale" if column.scale == "log" else ""
     text += f", in {column.bins:,} bins" if column.bins is not None else ""
     text += f", a curve on {column.n_knots} knots" if column.n_knots is not None else ""
-    return text + (", with missing values marked" if column.indicator else "")
+    return text + (", with an indicator of missing values" if column.indicator else "")
 
 
 def describe_columns(model: Any) -> list[tuple[str, str]]:
@@ -246,7 +250,8 @@ def _settings(model: Any) -> str:
 class CalibrationMark:
     """The positions of one calibration bin in the picture.
 
-    They show the predicted probability, the observed rate and its interval.
+    They are the positions of the predicted probability, of the observed rate, and of
+    the observed rate's interval.
     """
 
     bin: Bin
@@ -259,7 +264,7 @@ def describe_evaluation_rows(found: Evaluation) -> tuple[str, str]:
     """Return the number of rows, and the reason why it may be shown."""
     count = f"{found.n_rows:,.0f}"
     if found.rows_released:
-        return count, "roughly: released with noise"
+        return count, "approximate, because released with noise"
     given = found.privacy_.neighbours == "add-remove"
     return count, "given as public" if given else "a public number"
 

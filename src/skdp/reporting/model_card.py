@@ -19,7 +19,8 @@ from skdp.reporting import facts, formatting
 from skdp.reporting.statement import write_parts
 from skdp.schema import check
 
-#: A command in a sentence of ours. Names of columns could hold other backticks.
+#: Matches a skdp command between backticks, which is shown as code. Other backticks may
+#: come from the names of columns.
 COMMAND = re.compile(r"`skdp [\w ./-]+`")
 #: Names of scores on model hubs, where they differ from ours.
 HUB_NAMES = {"auc": "roc_auc", "r2": "r_squared"}
@@ -38,7 +39,8 @@ def make_card(about: Any, scores: Evaluation | None = None) -> dict[str, Any]:
     model, record = about.model, about.record
     check(
         not isinstance(model, Evaluation),
-        "A model card needs a model. Pass the model, and the evaluation as scores=.",
+        "A model card requires a model, got an evaluation. Pass the model, and the "
+        "evaluation as scores=.",
     )
     check(
         scores is None or isinstance(scores, Evaluation),

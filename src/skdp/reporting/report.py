@@ -53,15 +53,17 @@ from skdp.verification.verify import Verification, verify
 FORMS = ("html", "markdown", "json")
 #: Maximum number of releases that the page lists.
 MOST_RELEASES = 500
-#: Fields in which a plan that is made again must agree with the plan that was run.
+#: `remake_plan` makes the plan of a saved model again. The two plans must agree in
+#: these fields.
 KEPT = (
     *("n_rows", "geometry", "sampling", "n_steps", "n_restarts", "calibration"),
     *("loss", "penalty", "l1", "l2"),
 )
-#: Largest accepted relative difference between the clipping radii of these two plans.
-#: Rounding of the budget may cause a small difference.
+#: Largest accepted relative difference between the clipping radii of the saved plan and
+#: of the remade plan. Rounding of the budget may cause a small difference.
 NEAR = 0.01
-#: Purposes of the releases that are made before the plan begin with these words.
+#: Some releases are made before the plan. The names of their purposes begin with these
+#: words.
 BEFORE = ("Number of", "Ranges", "Categories", "Knots", "Weights of")
 
 
@@ -107,8 +109,8 @@ def report(
     if form == "html":
         check(
             scores is None,
-            "scores can be part of a model card only. Write a page about scores with "
-            "skdp.report(scores).",
+            "scores= requires form='markdown' or form='json'. For an HTML page about "
+            "the scores, call skdp.report(scores).",
         )
         return render_page(about)
     card = model_card.make_card(about, scores)
@@ -202,8 +204,8 @@ def _describe_limits(plan: Plan | None, summary: dict[str, Any]) -> str:
     if "solver" in summary:
         return (
             f"There is no forecast for solver {summary['solver']!r}, because only "
-            "DP-SkGD (solver 'skgd') is planned in advance. `skdp plan` shows its "
-            "forecast for the same schema, rows and budget."
+            "DP-SkGD (solver 'skgd') is planned in advance. `skdp plan` shows a "
+            "forecast for DP-SkGD with the same schema, rows and budget."
         )
     return (
         "There is no forecast, because the plan cannot be made again here: parts of "
@@ -349,8 +351,8 @@ def remake_plan(model: Any) -> Plan | None:
     """Return the plan of a model, or None if it is not known.
 
     A loaded model has only a summary of its plan. The plan is then made again from the
-    schema, the number of rows and the budget, without records. It must agree with the
-    summary.
+    schema, the number of rows and the budget, without records. If the new plan does not
+    agree with the summary, the result is None.
     """
     plan = model.plan_
     if isinstance(plan, Plan):

@@ -23,7 +23,8 @@ NEIGHBOURS = {
     "add-remove": "one row is added or removed, so whether a row is in the table at "
     "all is hidden",
     "zero-out": "one row is left out of every sum; the number of rows stays public "
-    "(a row of missing cells is not left out, because it has public default values)",
+    "(emptying the cells of a row does not leave the row out, because empty cells get "
+    "public default values)",
     "replace-one": "one row is replaced by any other row, so the content of a row is "
     "hidden; the number of rows is public",
 }
@@ -167,8 +168,8 @@ def _write_published(record: PrivacyRecord, model: Any) -> Part:
         noise = "without noise"
         if event.noise_multiplier:
             noise = (
-                f"noise {event.noise_multiplier:.4g} times as large as the most one "
-                f"{one} can change ({event.sensitivity:.4g})"
+                f"noise {event.noise_multiplier:.4g} times the largest change that one "
+                f"{one} can cause ({event.sensitivity:.4g})"
             )
         often = "once" if times == 1 else f"{times:,} times"
         lines.append(f"{event.query}, {often}, {noise}")
@@ -194,10 +195,10 @@ def _write_promises(record: PrivacyRecord) -> Iterator[str]:
     )
     odds = math.exp(epsilon) if epsilon < 700 else math.inf
     yield (
-        "Whatever else people know, the results change their odds of one such table "
-        f"against the other by a factor of at most {odds:.4g} (that is "
-        f"e^{epsilon:.4g}), up or down. The probability of a larger change is at most "
-        f"{failure_rate(record):.2g}."
+        "Suppose that someone wants to know which of the two tables was used. Whatever "
+        "else they know, the results change their odds by a factor of at most "
+        f"{odds:.4g} (that is e^{epsilon:.4g}), up or down. The probability of a "
+        f"larger change is at most {failure_rate(record):.2g}."
     )
     yield (
         f"An attacker who knows all other {one}s and tests whether one {one} was used, "
@@ -225,15 +226,15 @@ def _write_public(record: PrivacyRecord) -> Part:
 
 def _write_unprotected(record: PrivacyRecord) -> Part:
     several = (
-        "Several rows of one person. Each row is protected; k rows together have at "
-        "most k times the ε, and more than k times the δ. A schema with a unit "
-        "protects persons."
+        "Several rows of one person. Each row is protected on its own. For k rows "
+        "together, ε is at most k times as large, and δ is more than k times as large. "
+        "To protect persons, name a unit in the schema."
     )
     if record.unit is not None:
         several = (
-            f"Persons with several values of {record.unit}. The rows with one value "
-            "are protected together; k values together have at most k times the ε, and "
-            "more than k times the δ."
+            f"Persons with several values of {record.unit}. All rows with one value "
+            "are protected together. For the rows of k values, ε is at most k times as "
+            "large, and δ is more than k times as large."
         )
     return "What this does not protect", [
         several,
@@ -252,8 +253,8 @@ def _write_unprotected(record: PrivacyRecord) -> Part:
 def _write_checks(record: PrivacyRecord) -> Part:
     mu, search = math.sqrt(record.spent), ""
     if isinstance(record, SearchRecord) and record.stop is not None:
-        search = "They belong to one trial of a search, whose cost follows from the "
-        search += "theorem in skdp/privacy/selection.py. "
+        search = "They belong to one trial of a search. The cost of the whole search "
+        search += "follows from the theorem in skdp/privacy/selection.py. "
     return "How to check it", [
         f"The releases above add up to μ = {mu:.6g}: μ² is the sum of 1/(noise "
         f"multiplier)². {search}`skdp verify MODEL`, or skdp.verify(model), recomputes "

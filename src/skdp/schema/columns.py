@@ -123,13 +123,13 @@ class Numeric:
 
     @property
     def n_knots(self) -> int | None:
-        """Number of knots. It is None for a line, and until "auto" is resolved."""
+        """Number of knots, or None if there are no knots or `knots` is "auto"."""
         if isinstance(self.knots, tuple):
             return len(self.knots)
         return self.knots if isinstance(self.knots, int) else None
 
     def place_knots(self) -> FloatArray:
-        """Return the knots on the scaled range [0, 1]. A line has knots at 0 and 1."""
+        """Return the knots on the scaled range [0, 1], or 0 and 1 if there are none."""
         if isinstance(self.knots, tuple):
             return self.rescale(np.array(self.knots))[0]
         return np.linspace(0.0, 1.0, self.n_knots or 2)
@@ -138,8 +138,8 @@ class Numeric:
         """Return the column with `n_knots` knots.
 
         If the column has a list of knots, the new knots are at equally spaced ranks of
-        that list, and there are at most as many as in the list. Otherwise the new knots
-        are equally spaced on the scaled range.
+        that list, and their number is limited to the length of the list. Otherwise the
+        new knots are equally spaced on the scaled range.
         """
         if not isinstance(self.knots, tuple):
             return replace(self, knots=n_knots)
@@ -151,12 +151,12 @@ class Numeric:
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """The width of the axis along which a curve's positions lie."""
+        """The width of a curve's only axis, in a tuple. Other columns have ()."""
         return (self.width,) if self.kind == "hats" else ()
 
     @property
     def sides(self) -> tuple[tuple[int, int], ...]:
-        """The width of a curve and its number of knots (see `Group`)."""
+        """The width and the number of knots of a curve (see `Group`), or ()."""
         return ((self.width, self.n_knots or 0),) if self.kind == "hats" else ()
 
     @property
@@ -184,7 +184,7 @@ class Numeric:
         return self.low + (np.expm1(above) if self.scale == "log" else above)
 
     def _write_knots(self) -> list[str]:
-        """Return the knots in the user's units, with enough digits to differ."""
+        """Format the knots in the user's units, so that no two texts are equal."""
         values = self.unscale(self.place_knots()).tolist()
         for digits in (4, 6, 9, 17):
             texts = [f"{value:.{digits}g}" for value in values]
@@ -265,8 +265,8 @@ class Categorical:
         All categories, known without looking at the records.
     other : optional
         The level that missing and unknown values count as. If None, such a value leaves
-        all coordinates of the column at zero. If the value is the target of a record,
-        that record adds nothing to any gradient.
+        all coordinates of the column at zero. A record whose target is such a value
+        then adds nothing to any gradient.
     """
 
     levels: Sequence[object]

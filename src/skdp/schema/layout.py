@@ -17,14 +17,18 @@ class Group:
     """The consecutive coordinates that one column fills.
 
     Their joint norm is at most one. `kind` says how a row's coordinates are stored:
-    ``"ones"`` (the intercept, which is not stored), ``"dense"`` (one integer per
-    coordinate), ``"code"`` (the index of the coordinate that is one) or ``"hats"`` (a
-    position on each of the `axes`, from which `skdp.schema.pairs.split_hats` computes
-    the few coordinates that are not zero). The coordinates of codes and hats are not
-    negative, and their sum is at most one. `scale` is the factor by which a matrix
-    geometry multiplies the coordinates. `sides` has one entry for a curve, two
-    for a pair, and none for a line or a category. An entry is the number of coordinates
-    on a side, and how many of these are knots. The knots come first and are in order.
+
+    - ``"ones"``: the intercept, which is not stored.
+    - ``"dense"``: one integer per coordinate.
+    - ``"code"``: the index of the coordinate that is one.
+    - ``"hats"``: a position on each of the `axes`. From these positions,
+      `skdp.schema.pairs.split_hats` computes the few coordinates that are not zero.
+
+    The coordinates of codes and hats are not negative, and their sum is at most one.
+    `scale` is the factor by which a matrix geometry multiplies the coordinates. `sides`
+    has one entry for a curve, two for a pair, and none for other columns. Each entry
+    has two numbers: how many coordinates the side has, and how many of these are knots.
+    The knots come first and are in order.
     """
 
     name: str
@@ -82,7 +86,7 @@ class Layout:
 
     @property
     def blocks(self) -> list[IntArray]:
-        """The coordinates of each group, for samplings of blocks."""
+        """The coordinates of each group, for steps that update one group at a time."""
         return [group.coordinates for group in self.groups]
 
     @property

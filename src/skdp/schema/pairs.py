@@ -3,7 +3,8 @@
 The hat function of a knot is 1 at the knot, 0 at all other knots, and linear in
 between. At every position, at most two hats are nonzero. No hat is negative, and their
 sum is one. Products of the hats of two columns have the same properties, but up to four
-of them are nonzero. A category is a position that lies on a knot.
+of them are nonzero. In a pair, a categorical column has one knot per category, and its
+cells lie on these knots.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Pair:
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """The widths of the two axes. It is empty if cells are stored as codes."""
+        """The widths of the two axes, or () if cells are stored as codes."""
         return tuple(p.width for p in self.parts) if self.kind == "hats" else ()
 
     @property
@@ -160,8 +161,8 @@ def split_hats(
     axes : tuple of int
         The widths of the axes.
     one : int
-        With 1, positions and values are floats. Otherwise they are integers in units of
-        1 / `one`, and products are rounded down.
+        If `one` is 1, positions and values are floats. Otherwise they are integers in
+        units of 1 / `one`, and products are rounded down.
 
     Returns
     -------

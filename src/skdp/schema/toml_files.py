@@ -295,7 +295,7 @@ def _read_column(body: Mapping[str, Any], where: str) -> Column:
 
 
 def _write_column(column: Column) -> dict[str, Any]:
-    """Return a column's TOML table: its kind and every setting that is not default."""
+    """Return a column's TOML table: its kind, and settings that are not the default."""
     kind = next(k for k, (_, made) in _COLUMNS.items() if isinstance(column, made))
     form = _COLUMNS[kind][0]
     values = {

@@ -4,16 +4,19 @@ XᵀX and Xᵀy are released once, with Gaussian noise E and e. The weights are
 
     w = (XᵀX + E + n·alpha + λI)⁻¹ (Xᵀy + e),   λ = max(0, b - λ_min),
 
-where b bounds the operator norm of the noise. If the data is well conditioned, λ is 0.
-Only the releases cost privacy; the rest is post-processing.
+where n·alpha is the ridge penalty of the model, b bounds the operator norm of the noise
+E, and λ_min is a cautious estimate of the smallest eigenvalue of XᵀX. If the data is
+well conditioned, λ is 0. Only the releases cost privacy; the rest is post-processing.
+Below, d is the number of coordinates, R bounds the norm of a row of X, and ϱ is the
+probability with which the bound b may fail.
 
 **Paper** (Wang 2018, Algorithm 2 and Theorem 3, one record added or removed).
 λ_min(XᵀX), XᵀX and Xᵀy each get a third of (ε, δ), with noise multiplier
 √log(6/δ)/(ε/3), and
 
-    λ_min := max(0, λ_min + σZ - σ√log(6/δ)),   b = σ √(d log(2d²/ϱ)),
+    λ_min := max(0, λ_min(XᵀX) + σZ - σ√log(6/δ)),   b = σ √(d log(2d²/ϱ)),
 
-where σ is the standard deviation of the noise in XᵀX.
+where σ is the standard deviation of the noise in XᵀX, and Z is standard normal.
 
 This multiplier is too small for a third of the budget. At ε = 1, δ = 1e-6 it is 11.85,
 but (1/3, δ/3) requires 12.47. Above ε ≈ .4, no proof that splits the budget into thirds
@@ -99,12 +102,14 @@ def adassp(
         "exact" uses exact accounting. "paper" uses Wang's noise and ridge for the (ε,
         δ) of the privacy record, and charges their true cost.
     gram_share : float, optional
-        Share of μ² for XᵀX, by default R/(1+R). Used only with "exact".
+        Share of μ² for XᵀX. The default is R/(1+R), where R bounds the norm of a row of
+        X. Used only with "exact".
 
     Notes
     -----
-    **Guarantee.** For all neighbouring tables the result is post-processing of two
-    Gaussian releases of exact sums (with "paper", also of one eigenvalue).
+    **Guarantee.** For all neighbouring tables, the result is post-processing of two
+    Gaussian releases of exact sums. With "paper", it also uses a Gaussian release of
+    one eigenvalue.
     """
     check(
         type(problem.loss) is Squared,
@@ -185,7 +190,7 @@ def _count_coordinates(problem: Problem) -> int:
 def _fill_gram(
     layout: Layout, pattern: queries.GramPattern, values: FloatArray, n_rows: float
 ) -> FloatArray:
-    """Return XᵀX, made from its released and its known entries (see `GramPattern`)."""
+    """Return XᵀX, filled with the released entries and those that are known."""
     full = np.zeros((layout.n_features, layout.n_features))
     full[pattern.rows, pattern.columns] = full[pattern.columns, pattern.rows] = values
     ones = [group.start for group in layout.groups if group.kind == "ones"]
@@ -203,10 +208,12 @@ def _release_eigenvalue(
 ) -> float:
     """Release λ_min(XᵀX), lowered to be below the true value with high probability.
 
-    One record changes λ_min by at most R² (Weyl), even if the record is replaced.
-    Rounding changes λ_min by a multiple of d·2⁻⁵²·NR². The computation uses bisection,
-    which terminates for every matrix. λ_min is clipped to nR². If N is private and
-    larger than M, λ_min is also multiplied by `fade`, as in `certified`.
+    R bounds the norm of a row of X. One record changes λ_min by at most R² (Weyl), even
+    if the record is replaced. Rounding errors change λ_min by an amount proportional to
+    d·2⁻⁵²·NR², where N is the exact number of rows. The computation uses bisection,
+    which terminates for every matrix. λ_min is clipped to nR², where n is the public or
+    released number of rows. If N is private, λ_min is also multiplied by `fade`, which
+    is below 1 if N is larger than the M of `certified.count_covered_rows`.
     """
     exact = adder.gram().astype(np.float64) * math.ldexp(1.0, -2 * FEATURE_BITS)
     first = eigvalsh(exact, subset_by_index=[0, 0], driver="evx", check_finite=False)
@@ -230,7 +237,7 @@ def _count_rows(records: Records) -> int:
 
 
 def _solve(system: FloatArray, moment: FloatArray, floor: float) -> FloatArray:
-    """Solve a symmetric system after raising its eigenvalues to `floor`."""
+    """Solve a symmetric system after raising its eigenvalues to at least `floor`."""
     values, vectors = np.linalg.eigh(system)
     inside = vectors.T @ moment / np.maximum(values, floor)[:, None]
     return np.asarray(vectors @ inside)

@@ -1,11 +1,13 @@
 r"""Minimise regularised losses in floating point, with a proof of accuracy.
 
-The objective is a sum over records, F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w, with all qⱼ
-> 0. The slopes φᵢ' are the functions of `losses`, taken over the real numbers. They are
-increasing, so F is strongly convex and ‖w - w*‖_q ≤ ‖∇F(w)‖_{1/q} for every w. Here
-‖v‖_q² = Σ qⱼvⱼ² and ‖g‖_{1/q}² = Σ gⱼ²/qⱼ. A point is returned only when its gradient
-is *proved* to be small, that is, when the computed gradient is small even after the
-largest possible rounding error is added.
+The objective is F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w, with all qⱼ > 0. The first sum
+is over the N records of a table. The vector b is called the tilt. The slopes φᵢ' are
+the functions of `losses`, taken over the real numbers. Let r be a bound on the slopes,
+and β a bound on their derivatives. Slopes are increasing, so F is strongly convex. Let
+w* be its minimiser and F* its minimum. Then ‖w - w*‖_q ≤ ‖∇F(w)‖_{1/q} for every w,
+where ‖v‖_q² = Σ qⱼvⱼ² and ‖g‖_{1/q}² = Σ gⱼ²/qⱼ. A point is returned only when its
+gradient is *proved* to be small, that is, when the computed gradient is small even
+after the largest possible rounding error is added.
 
 **Every table is solved**, so the success of a proof reveals nothing about the records.
 Let E(w) bound the error of the gradient computed at w, in the norm ‖·‖_{1/q}. A point
@@ -16,9 +18,10 @@ is certified if its computed gradient is at most 3 E(w). Then ‖∇F(w)‖_{1/q
 (a) A step that halves the smallest computed gradient so far. This can happen only a
 bounded number of times: if A is the least value of E, a gradient below 3A is certified.
 
-(b) A step d to w that does not raise F. Strong convexity gives F(w - d) ≥ F(w) -
-∇F(w)·d + ½‖d‖_q². So F(w) ≤ F(w - d) if ∇F(w)·d ≤ ½‖d‖_q². The step is taken if the
-computed product plus the largest rounding error satisfies this inequality.
+(b) A step d that ends at w and does not raise F. Strong convexity gives
+F(w - d) ≥ F(w) - ∇F(w)·d + ½‖d‖_q². So F(w) ≤ F(w - d) if ∇F(w)·d ≤ ½‖d‖_q². The step
+is taken if this inequality holds for the computed product plus its largest possible
+rounding error.
 
 (c) The plain step d = -g/(Lq), with g the computed gradient and L = 1 +
 Nβ sup‖x‖²_{1/q}. It satisfies
@@ -35,12 +38,12 @@ decreases to F*, where gradients are below 3A and points are certified. Thus the
 ends, for every table. ∎
 
 Newton steps make the minimisation fast, but the proof does not depend on them. A public
-condition, L ≤ `STEEPEST`, limits the time of tables for which Newton steps do not help.
+condition, L ≤ `STEEPEST`, limits the run time if Newton steps do not help.
 
-**How far results may differ.** `Rounding` gives E(w) ≤ A + B‖w‖_q + C‖b‖_{1/q}. At the
-minimum b = -q∘w* - Σ slopes, so ‖b‖_{1/q} ≤ ‖w*‖_q + N r sup‖x‖_{1/q}. Multiplied by C,
-the last term is below A/100. With s = ‖w*‖_q and 4B ≤ 1/100, this gives
-‖w̃ - w*‖_q ≤ τ(s) = 4.1 (1.01 A + (B + C) s).
+**How far results may differ.** Let w̃ be a certified point. `Rounding` gives
+E(w) ≤ A + B‖w‖_q + C‖b‖_{1/q}. At the minimum b = -q∘w* - Σᵢ φᵢ'(xᵢ·w*) xᵢ, so
+‖b‖_{1/q} ≤ ‖w*‖_q + N r sup‖x‖_{1/q}. C times the last term is below A/100. With
+s = ‖w*‖_q and 4B ≤ 1/100, this gives ‖w̃ - w*‖_q ≤ τ(s) = 4.1 (1.01 A + (B + C) s).
 
 `locate_minimiser` returns Π(w̃), which is w̃ shortened to a public radius S. For two
 tables with the same w*, Π(w̃) and Π(w̃') differ by at most 2τ(2S), for every s. If
@@ -73,18 +76,19 @@ from skdp.solvers.problem import Problem
 
 #: Largest number of rounds in a run without noise. Its result needs no proof.
 ROUNDS = 1000
-#: Distances over which slopes are differentiated, used in turn. Slopes are read from
-#: tables with 128 entries per unit.
+#: Newton steps use difference quotients of slopes over these distances, alternately.
+#: The second is the spacing of the tables from which slopes are read.
 STEPS = (1e-6, 1.0 / 128)
 #: Largest ratio of the curvature of the loss, summed over all rows, to the curvature of
 #: the quadratic term.
 STEEPEST = 1e7
-#: Bound on the value at margin 0 of every loss with one output, tables included.
+#: Bound on the value at margin 0 of every loss with one output. It also holds if the
+#: slopes of the loss are read from tables.
 START_VALUE = 1.01
-#: Largest B, the rate at which rounding errors grow with the weights.
+#: Largest accepted B, the rate at which rounding errors grow with the weights.
 LARGEST_GROWTH = 1.0 / 400
-#: Smallest M. If the number of rows is private, the results of tables of more than M
-#: rows are scaled down (`fade`).
+#: If the number of rows is private, results for tables of more than M rows are scaled
+#: down (`fade`). This is the smallest M.
 LEAST_ROWS = 1 << 24
 
 
@@ -117,10 +121,12 @@ class Bounds:
     Attributes
     ----------
     radius : float
-        S. Weights with a larger norm ‖w‖_q are shortened to S. Minimisers of tables of
-        up to 2M rows are shorter than S, unless the tilt is longer than `pull`.
+        The radius S. Weights with a norm ‖w‖_q above S are shortened to S. For tables
+        whose rows the proofs cover (`count_covered_rows`), minimisers are shorter than
+        S, unless the tilt b is longer than the `pull` for which S was computed.
     tolerance : float
-        τ(2S).
+        τ(2S), a bound on the distance of the computed minimiser from the exact one, if
+        the exact one is not longer than 2S.
     slack : float
         For two neighbouring tables, the results of `locate_minimiser` are farther apart
         than the exact minimisers by at most `slack`, in the norm ‖·‖_q.
@@ -132,9 +138,10 @@ class Bounds:
 
     @classmethod
     def of(cls, problem: Problem, quadratic: FloatArray, pull: float = 0.0) -> Self:
-        """Return bounds for the problem's neighbours and for tilts b with ‖b‖ ≤ `pull`.
+        """Return bounds for a problem and its neighbour relation.
 
-        Losses are nonnegative, so F(w*) ≤ F(0) implies
+        The radius is longer than the minimisers w* for all tilts b with ‖b‖_{1/q} ≤
+        `pull`. Losses are nonnegative, so F(w*) ≤ F(0) implies
         ½‖w*‖_q² ≤ F(0) + ‖b‖_{1/q}‖w*‖_q.
         """
         full, most = count_covered_rows(problem)
@@ -155,10 +162,11 @@ class Bounds:
 
 
 def count_covered_rows(problem: Problem) -> tuple[int, int]:
-    """Return M and the number of rows that the proofs cover.
+    """Return M and the largest number of rows that the proofs cover.
 
-    If the number of rows is private, the proofs cover 2M rows. Otherwise both numbers
-    are the public number of rows.
+    Results for tables of at most M rows are not scaled down (`fade`). If the number of
+    rows is private, the proofs cover 2M rows. Otherwise both numbers are the public
+    number of rows.
     """
     if problem.neighbours != "add-remove":
         return problem.n_rows, problem.n_rows
@@ -167,7 +175,10 @@ def count_covered_rows(problem: Problem) -> tuple[int, int]:
 
 
 def fade(problem: Problem, n_rows: int) -> float:
-    """Return f(N), which is 1 up to M rows and falls linearly to 0 at 2M rows."""
+    """Return the factor f(N) by which the result for a table of N rows is multiplied.
+
+    It is 1 up to M rows and falls linearly to 0 at 2M rows (`count_covered_rows`).
+    """
     return min(1.0, max(0.0, 2.0 - n_rows / count_covered_rows(problem)[0]))
 
 
@@ -200,19 +211,19 @@ def find_least_ridge(problem: Problem) -> float:
 
 @np.errstate(all="ignore")
 def minimise(objective: Objective, rounds: float = math.inf) -> FloatArray:
-    """Find weights for which ‖∇F(w)‖_{1/q} ≤ 4 E(w) is proved.
+    """Find weights at which the gradient of F is proved to be small.
 
-    Newton steps use second derivatives. To smooth kinks, every second step uses
-    difference quotients of the slopes instead, over the spacing of the slopes' tables.
-    A Newton step is shortened if F would rise. If it does not halve the gradient, a
-    plain step follows.
+    Newton steps use difference quotients of slopes as second derivatives. To smooth
+    kinks, every second step uses quotients over a longer distance (`STEPS`). A Newton
+    step is shortened if F would rise. If it does not halve the gradient, a plain
+    gradient step follows.
 
     Notes
     -----
     **Guarantee.** For all tables, weights w are returned at which the exact gradient of
-    F has norm at most 4 `objective.error`. The distance ‖w - w*‖_q has the same bound.
-    The docstring of this module has the proof. With finite `rounds` nothing is
-    guaranteed.
+    F has a norm ‖∇F(w)‖_{1/q} of at most 4 `objective.error`. The distance ‖w - w*‖_q
+    from the exact minimiser w* has the same bound. The docstring of this module has the
+    proof. With finite `rounds` nothing is guaranteed.
     """
     w = np.zeros(len(objective.quadratic))
     gradient, least, index = objective.gradient(w), math.inf, 0
@@ -264,16 +275,19 @@ def _along(
 def locate_minimiser(
     objective: Objective, bounds: Bounds, *, proved: bool
 ) -> FloatArray:
-    """Return f(N) Π(w̃), shape (d,), which a solver may release with noise.
+    """Return the computed minimiser, shape (d,), which a solver may release with noise.
 
-    If `proved` is false, the minimisation ends after at most `ROUNDS` rounds. This is
-    for runs without noise, which claim no privacy.
+    The minimiser w̃ that `minimise` finds is shortened to `bounds.radius` and
+    multiplied by `fade`. In the docstring of this module, the result is called f(N)
+    Π(w̃). If `proved` is false, the minimisation ends after at most `ROUNDS` rounds.
+    This is for runs without noise, which claim no privacy.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables and all tilts, two results that are
-    `proved` differ by at most `bounds.slack` more than the exact minimisers do, and by
-    at most `bounds.slack` if the exact minimisers are the same, in the norm ‖·‖_q.
+    `proved` are farther apart than the exact minimisers by at most `bounds.slack`, in
+    the norm ‖·‖_q. In particular, if the exact minimisers are the same, the results
+    differ by at most `bounds.slack`.
     """
     share = fade(objective.problem, objective.n_rows)
     if share == 0.0:

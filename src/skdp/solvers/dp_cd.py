@@ -1,16 +1,17 @@
 """DP-CD (Mangold, Bellet, Salmon, Tommasi 2022), which moves one coordinate at a time.
 
-A step draws a coordinate uniformly and releases its partial derivative. It moves the
-coordinate by the derivative divided by M_j, and applies the penalty's proximal map.
-Each of T inner loops has K steps and returns the average of its iterates. This is
-`skdp.descend` with sets of one coordinate, and its accounting applies.
+A step draws a coordinate j uniformly and releases its partial derivative. It moves the
+coordinate by the derivative divided by M_j, the smoothness constant of the coordinate.
+Then it applies the penalty's proximal map. Each of T inner loops has K steps and
+returns the average of its iterates. This is `skdp.descend` with sets of one coordinate,
+and the accounting of `skdp.descend` applies.
 
-DP-CD has its own smoothness constants M_j and clips C_j = C √(M_j / Σ M). Coordinates
+Slopes are clipped to C_j = C √(M_j / Σ M), where C is the parameter `clip`. Coordinates
 that are seldom nonzero, such as rare categories, have a small M_j. They move further
 and have smaller clips. M is either public or private. The public M is β times the
-largest x_j². The private M is β times the mean of x_j², which is released for a share
-of the budget. Means below a floor are raised to the floor, because small means are
-mostly noise.
+largest x_j², where β bounds the curvature of the loss. The private M is β times the
+mean of x_j², which is released for a share of the budget. Means below a floor are
+raised to the floor, because small means are mostly noise.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ SMOOTHNESS_SHARE = 0.1
 #: Number of passes over the coordinates in a run without noise, and the largest default
 #: number of steps in a run with noise.
 NOISELESS_PASSES, MOST_STEPS = 400, 50_000
-#: Joint columns with more coordinates than this keep their public smoothness.
+#: Columns of several numbers (vectors, text) with more coordinates than this keep the
+#: public M.
 MOST_JOINT = 8
 
 
@@ -73,7 +75,7 @@ def dp_cd(
     n_steps: int | None = None,
     n_restarts: int = 1,
 ) -> Solved:
-    """Fit by DP-CD.
+    """Fit by DP-CD, which moves one random coordinate at a time.
 
     Parameters
     ----------
@@ -81,20 +83,22 @@ def dp_cd(
         As for every solver (`skdp.solvers.problem`).
     calibration : {"exact", "paper"}
         "exact" uses exact accounting. "paper" uses the noise of the paper's Theorem
-        3.1, σ_j² = 12 L_j² T K log(1/δ)/(nε)².
+        3.1, σ_j² = 12 L_j² T K log(1/δ)/(nε)². Here L_j bounds a record's derivative.
     smoothness : {"private", "public"} or float64 (d,)
-        How M is chosen. An array is used as M, and must be public.
+        How the smoothness constants M_j of the coordinates are chosen. See the
+        docstring of the module. An array is used as M, and must be public.
     smoothness_share : float
-        Share of μ² spent on private estimates of M.
+        Share of the budget μ² spent on private estimates of M.
     floor : float, optional
         Private estimates of the mean of x_j² are raised to this value. The default is
         (√d/(nμ))^½.
     clip : float, optional
-        C. A record's slope is clipped to C_j = C √(M_j / Σ M). The default, for runs
-        with noise, is √d times the slope bound of the loss. A coordinate with an
-        average M_j is then not clipped.
+        The constant C. A record's slope is clipped to C_j = C √(M_j / Σ M). The
+        default, for runs with noise, is √d times the slope bound of the loss. A
+        coordinate with an average M_j is then not clipped.
     n_steps, n_restarts : int, optional
-        K and T. By default, K is the K* of the ESO bound, at most 50,000, and T is 1.
+        The number K of steps in an inner loop, and the number T of inner loops. By
+        default, `choose_steps` chooses K, and T is 1.
 
     Notes
     -----
@@ -172,7 +176,10 @@ def compute_clips(smoothness: FloatArray, clip: float) -> FloatArray:
 def choose_steps(
     problem: Problem, run: Run, sampling: samplings.Sampling, M: FloatArray
 ) -> int:
-    """Return the number of steps K* that minimises the ESO bound, at most 50,000."""
+    """Return the number of steps that minimises the bound on the error, at most 50,000.
+
+    The bound is Theorem B of docs/guide/theory.md.
+    """
     if run.mu == math.inf:
         return NOISELESS_PASSES * problem.layout.n_features
     budget = theory.Budget(
@@ -207,7 +214,7 @@ def _make_query(
 def _choose_floor(problem: Problem, run: Run) -> float:
     """Return the default floor (√d/(nμ))^½, at most 1.
 
-    With a lower floor, the noise would cost more than the lower floor gains.
+    With a lower floor, more would be lost to noise than gained.
     """
     d = problem.layout.n_features
     return min(1.0, math.sqrt(math.sqrt(d) / (problem.n_rows * run.mu)) + 1e-6)
@@ -235,17 +242,20 @@ def _choose_smoothness(
 
 @dataclass(frozen=True)
 class Moment:
-    """A pseudo-loss whose derivative in w_j is a moment of x_j.
+    """A pseudo-loss with which a gradient query returns the sum of x_j or of x_j².
 
-    If `square` is true, the derivative at the unit vector w = e_j is x_j². Otherwise it
-    is x_j, at any weights.
+    If `square` is true, the derivative in w_j at the unit vector w = e_j is x_j².
+    Otherwise the derivative is x_j, at any weights.
     """
 
     square: bool
     slope_bound = 1.0
 
     def slope(self, margin: FloatArray, target: Any) -> FloatArray:
-        """Return the margin (x_j at w = e_j) if `square` is true, and 1 otherwise."""
+        """Return the margin if `square` is true, and 1 otherwise.
+
+        At the weights w = e_j, the margin is x_j.
+        """
         return margin if self.square else np.ones_like(margin)
 
 

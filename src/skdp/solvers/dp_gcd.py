@@ -7,44 +7,46 @@ penalty's proximal map. After T steps at most T weights are nonzero.
 **Paper** (Mangold, Bellet, Salmon, Tommasi 2023, the privacy theorem of their
 Algorithm 1; the constants are quoted from memory, not checked against the text).
 Laplace noise of scale λ_j = 8 L_j √(T log(1/δ))/(nε) is added to every score and to the
-chosen derivative. By advanced composition of 2T pure mechanisms, T steps are
-(ε, δ)-private for ε ≤ 1 and replaced records. The true cost is smaller. With Δ = 2L/n,
-a noisy maximum is 2Δ/λ-private and a derivative Δ/λ-private. At ε = 1, δ = 1e-6, T
-steps cost at most μ = .10, and the budget is .237. The standard deviation of the
-paper's noise is 42 L√T/n. Ours is 8.4 L√T/n (Gaussian, but with a different L, see
-below) or 19 L√T/n (exponential).
+chosen derivative, where L_j bounds a record's derivative. By advanced composition of 2T
+pure mechanisms, T steps are (ε, δ)-private for ε ≤ 1 if a record is replaced. The true
+cost is smaller. With Δ = 2L/n, a noisy maximum is 2Δ/λ-private and a derivative is
+Δ/λ-private. At ε = 1 and δ = 1e-6, T steps cost at most μ = .10, although the budget is
+μ = .237. The standard deviation of the paper's noise is then 42 L√T/n. Ours is
+8.4 L√T/n (Gaussian, with a different L, see below) or 19 L√T/n (exponential).
 
 There are two ways to choose a coordinate. Both are charged exactly.
 
 ``"gaussian"`` (the default). The whole gradient is released with Gaussian noise. The
 choice and the move are post-processing, so the derivative is not paid for twice. The
-cost depends on the Euclidean norm of a record's gradient. This L is as large as for a
-single coordinate if there is one joint column (text), and √G times as large if there
-are G columns.
+cost depends on L, a bound on the Euclidean norm of a record's gradient. With a single
+joint column, one that bounds the norm of all its coordinates together (text), L is as
+large as for one coordinate. With G columns, L is √G times as large.
 
 ``"exponential"``. The coordinate is drawn exactly by the exponential mechanism. Scores
-are computed from the exact gradient. Their sensitivity is the sensitivity of a single
-coordinate. Then the derivative of the chosen coordinate is released. The choice and the
+are computed from the exact gradient, and their sensitivity is that of one coordinate's
+derivative. Then the derivative of the chosen coordinate is released. The choice and the
 release each get half of μ². The privacy loss of the exponential mechanism has a bounded
 range: if exponents change by at most ω/2, the loss lies in an interval of length ω.
 Therefore
 
     μ = 2 Φ⁻¹(1/(1 + e^{-ω/2})) ≈ .63 ω
 
-is the smallest μ that covers its cost (`profiles`). If nothing but ω-privacy were known
-of the mechanism, the cost would be twice as high. Noisy maxima with Laplace noise, as
-in the paper, are private in the same sense, but have no such bounded range. The
-exponential choice is better than the Gaussian one if √G √(2 log d) is far above
-1.8·log d, that is, for many columns of few categories.
+is the smallest μ that covers its cost (`profiles`). Without the bounded range, we would
+know only that the mechanism is ω-private, and the cost would be twice as high. This is
+the case for noisy maxima with Laplace noise, as in the paper. Let d be the number of
+coordinates. The exponential choice is better than the Gaussian one if √G √(2 log d) is
+far above 1.8·log d, that is, for many columns of few categories.
 
-M_j is β, which is safe for all tables. For wide joint columns M_j is β times the mean
-of x_j, which is released once for a tenth of μ². For entries in [0, 1] this mean is at
-least the mean of x_j². (For entries of both signs it may be too small, which costs
-accuracy, not privacy.) The paper takes M_j from the data as if it were public, and
-chooses by |derivative|/√M_j. We do not use that rule. With equal noise on all
-derivatives, it would choose rare coordinates because of their noise.
+The smoothness constant M_j of a coordinate is β, the bound on the curvature of the
+loss. This is safe for all tables. For wide joint columns M_j is β times the mean of
+x_j, which is released once for a tenth of μ². For entries in [0, 1] this mean is at
+least the mean of x_j². (For entries of both signs the mean may be too small, which
+costs accuracy, not privacy.) The paper takes M_j from the data as if it were public,
+and chooses the largest |derivative|/√M_j. We do not use that rule. With equal noise on
+all derivatives, it would choose rare coordinates because of their noise.
 
-Neighbours: each sum has its own sensitivity, which is twice as large for replace-one.
+Neighbours: for replace-one, the sensitivity of every sum is twice as large as for the
+other relations.
 """
 
 from __future__ import annotations
@@ -92,9 +94,11 @@ SCORE_UNITS = 1 << 20
 def choose_steps(problem: Problem, mu: float) -> int:
     """Return the default number of steps, T = (R/c)^⅔, which balances R²/T and R c √T.
 
-    R = √β·G is a public guess of Σ √M_j |w_j|. It assumes that the weights of each of
-    the G columns have ℓ₁ norm 1. The error of the choice due to noise is
-    c√T = L√(2T log d)/(nμ√β).
+    Up to constants, R²/T is the error of stopping after T steps, and R c √T is the
+    error due to noise. R = √β·G is a public guess of Σ √M_j |w_j|. It assumes that the
+    weights of each of the G columns have ℓ₁ norm 1. The noise enters by
+    c = L√(2 log d)/(nμ√β), where L bounds the norm of a record's gradient, and d is the
+    number of coordinates.
     """
     layout = problem.layout
     if mu == math.inf:
@@ -134,11 +138,11 @@ def dp_gcd(
     selection : {"gaussian", "exponential"}
         How the coordinate is chosen. See the docstring of the module.
     smoothness : {"private", "public"}
-        How M_j of wide joint columns is chosen: β times a released mean of x_j
-        ("private"), or β ("public"). M_j is β for all other columns, and for layouts
-        without an intercept.
+        The smoothness constants M_j of wide joint columns: β times a released mean of
+        x_j ("private"), or β, the bound on the curvature of the loss ("public"). For
+        all other columns, and for layouts without an intercept, M_j is always β.
     n_steps : int, optional
-        T. By default `choose_steps` chooses it.
+        The number of steps. By default `choose_steps` chooses it.
 
     Notes
     -----
@@ -248,9 +252,9 @@ def _make_gaussian_step(
 
 
 def _choose_scales(run: Run, steps: int, *, as_in_paper: bool) -> tuple[float, float]:
-    """Return the range ω of a choice's privacy loss, and a noise multiplier.
+    """Return the range ω of the privacy loss of one choice, and a noise multiplier.
 
-    The noise multiplier is that of the release of the chosen derivative.
+    The derivative of the chosen coordinate is released with this noise multiplier.
     """
     if run.mu == math.inf:
         return math.inf, 0.0
@@ -265,10 +269,11 @@ def _choose_scales(run: Run, steps: int, *, as_in_paper: bool) -> tuple[float, f
 def bound_score(problem: Problem, M: FloatArray) -> float:
     """Return a bound on the influence of one record on the computed score M_j |move_j|.
 
-    Proximal maps do not lengthen differences. So one record changes the exact score by
-    at most sup |x_j s|/n, or twice as much if the record is replaced. The move, the
-    proximal map and the score are computed with relative rounding errors of 2⁻⁵³, from
-    weights in the box |w| ≤ W. For two tables, these errors add less than
+    Proximal maps do not lengthen differences. So one record with slope s changes the
+    exact score by at most sup |x_j s|/n, or by twice as much if the record is replaced.
+    The move, the proximal map and the score are computed with relative rounding errors
+    of 2⁻⁵³, from weights in the box |w| ≤ W. Let l₁ and l₂ be the coefficients of the
+    penalty, and M the largest M_j. For two tables, rounding errors add less than
     2⁻⁴⁸(MW + l₂W + l₁).
     """
     times = queries.count_changes(problem.neighbours)
@@ -286,9 +291,9 @@ def score_coordinates(
 ) -> FloatArray:
     """Return the score M_j |move_j| of each coordinate, before rounding.
 
-    The unit is the sensitivity divided by `SCORE_UNITS`, so the sensitivity is
-    `SCORE_UNITS` units. Rounding to integers adds at most one unit, and the choice of a
-    coordinate allows for two.
+    Scores are in units of their sensitivity `reach` divided by `SCORE_UNITS`. So one
+    record changes a score by at most `SCORE_UNITS` units. Rounding scores to integers
+    adds at most one unit to this change. The choice of a coordinate allows for two.
     """
     with np.errstate(over="ignore"):  # overflow is clipped to the box
         moved = _move(problem, M, weights, exact, problem.all)
@@ -341,8 +346,8 @@ def _make_exponential_step(
 def _find_joint(layout: Layout) -> IntArray:
     """Return the coordinates of wide joint columns.
 
-    If the layout has no intercept, return no coordinates, because means cannot be
-    released then.
+    If the layout has no intercept, return no coordinates, because `_release_means`
+    requires an intercept.
     """
     wide = [g.coordinates for g in layout.groups if g.signed and g.width > WIDE]
     known = any(group.kind == "ones" for group in layout.groups)

@@ -4,16 +4,19 @@ SEGA (Hanzely, Mishchenko, Richtárik 2018) keeps an estimate h of the gradient.
 draws a set S of coordinates, here the coordinates of one column, and looks at the
 gradient on S alone. It corrects h there, and moves *all* coordinates along an unbiased
 estimate of the whole gradient. Every step can therefore apply the proximal map of a
-penalty that couples coordinates. Algorithm 1 can only apply the proximal map of a
-separable penalty.
+penalty that couples coordinates. Algorithm 1 (`descent.algorithm1`) can only apply the
+proximal map of a separable penalty.
 
 The private step releases the gradient sum on S, through Algorithm 1 and the function
-`release`. Let g̃ be the released value divided by n. The step is
+`release`. Let g̃ be the released value divided by the number of rows n. The step is
 
     g ← h + P⁻¹ I_S (g̃ - h),   h ← h + α I_S (g̃ - h),   θ ← prox(θ - Q⁻¹ g).
 
+Here θ are the weights, I_S selects the coordinates in S, P has the probabilities that
+coordinates are in S, Q has the inverse step sizes, and α is the damping.
+
 The memory h holds released values, so all of this is post-processing, and a step costs
-as much privacy as a step of Algorithm 1. The damping α keeps the noise of h small. The
+as much privacy as a step of Algorithm 1. The damping keeps the noise of h small. The
 bound from which the defaults follow is proved in docs/guide/sega.md.
 """
 
@@ -70,26 +73,32 @@ def dp_sega(
     decay: float = 0.0,
     n_steps: int | None = None,
 ) -> Solved:
-    """Fit by DP-SEGA.
+    """Fit by DP-SEGA, which remembers released gradients and moves all coordinates.
+
+    Some defaults minimise a bound on the error, which is proved in docs/guide/sega.md.
 
     Parameters
     ----------
     problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver (`skdp.solvers.problem`). Every convex penalty is allowed.
     sampling : Sampling, optional
-        The law of the sets S. By default a step releases the gradient of one column,
-        and all columns are equally likely.
+        The distribution of the set of coordinates whose gradient a step releases. By
+        default the set has the coordinates of one column, and all columns are equally
+        likely.
     damping : float, optional
-        α, in [0, 1]. The default minimises the bound. If α is 0, there is no memory,
-        and the variance of the sketched gradient is not reduced.
+        The factor α in [0, 1] by which the memory is corrected. The default minimises
+        the bound. If α is 0, there is no memory, and the variance of the sketched
+        gradient is not reduced.
     metric : float64 (d,), optional
-        Q, the inverse step sizes. The default is the smallest metric that the theorem
-        allows. A metric that you pass must be public.
+        The inverse step sizes. The default is the smallest metric for which the bound
+        is proved. A metric that you pass must be public.
     decay : float
-        ρ. The iterate θ_k has a weight proportional to (1 - ρ)^(-k) in the average.
+        The rate ρ at which old iterates lose weight. The result is an average in which
+        the iterate θ_k has a weight proportional to (1 - ρ)^(-k).
     n_steps : int, optional
-        K. The default minimises the bound, but is at most 50,000. The bound then
-        assumes weights of norm 1 in each column, and gradients as large as they can be.
+        The number K of steps. The default minimises the bound, but is at most 50,000.
+        For this purpose, the bound assumes that each column's weights have norm 1, and
+        that gradients are as large as they can be.
 
     Notes
     -----
@@ -181,7 +190,10 @@ def make_sega_update(
 def _make_query(
     problem: Problem, engine: EngineOf
 ) -> Callable[[IntArray, FloatArray], queries.BoundedSum]:
-    """Return the query for the gradient on a set, with isotropic noise."""
+    """Return a function that asks for the gradient on a set of coordinates.
+
+    The noise has the same scale in all coordinates.
+    """
     table, slopes = engine(problem.records), problem.slopes()
 
     def query(at: IntArray, weights: FloatArray) -> queries.BoundedSum:
@@ -192,7 +204,11 @@ def _make_query(
 
 
 def _bound_smoothness(problem: Problem) -> FloatArray:
-    """Return M = βR² for each coordinate, which satisfies Diag(M) ⪰ H."""
+    """Return the smoothness constants M of the coordinates, which are all βR².
+
+    They satisfy Diag(M) ⪰ H for the Hessian H of the mean loss. β bounds the curvature
+    of the loss, and R the norm of a row.
+    """
     return np.full(problem.layout.n_features, problem.curvature * problem.row_norm**2)
 
 
@@ -217,11 +233,12 @@ def _choose_metric(
 def _choose_steps(
     problem: Problem, run: Run, law: samplings.Sampling, damping: float | None
 ) -> tuple[int, float]:
-    """Return the number of steps with the smallest bound, and the damping.
+    """Return the number of steps and the damping that minimise the bound on the error.
 
-    The bound assumes that the weights of each column have norm 1, and that the gradient
-    of each column at the solution has norm L, the bound on a record's slope. Weights
-    and gradient are spread evenly over the coordinates of the column.
+    A damping that is not None is kept. The bound assumes that the weights of each
+    column have norm 1, and that the gradient of each column at the solution has norm L,
+    the bound on a record's slope. It also assumes that weights and gradient are spread
+    evenly over the coordinates of the column.
     """
     if run.mu == math.inf:
         passes = NOISELESS_PASSES / float(law.probabilities.min())

@@ -77,19 +77,20 @@ def dp_sgd(
         uses the paper's noise, √(32 log(n/δ) log(1/δ))/ε times the sensitivity, charged
         at its true cost.
     n_steps : int, optional
-        T. The default of the practised variant is the K* of full gradient descent. The
-        default of the analysed variant is 1/rate², or 2500 if no rate is given.
+        The number T of steps. In the practised variant, `choose_steps` chooses the
+        default. In the analysed variant, it is 1/rate², or 2500 if no rate is given.
     rate : float, optional
         Probability that a record is in a batch. The default of the practised variant is
         2μ/√T, or more if a batch would have fewer than 64 records on average. At this
         rate, sampling adds little noise. The default of the analysed variant is 1/√T.
     clip : float, optional
-        Bound on the norm of a record's gradient. The loss and the columns imply the
-        bound slope_bound·R. The default of the practised variant with noise is half of
-        this bound. Otherwise the default is the bound itself, so nothing is clipped.
+        Largest norm of a record's gradient after clipping. Without clipping, the norm
+        is at most slope_bound·R, where R bounds the norm of a row. The default of the
+        practised variant with noise is half of slope_bound·R. Otherwise the default is
+        slope_bound·R, so nothing is clipped.
     learning_rate : float, optional
-        Step size. The default of the practised variant with noise is 1.9/(βR²), because
-        some tables diverge at 2/(βR²).
+        Step size. The default of the practised variant with noise is 1.9/(βR²), where β
+        bounds the curvature of the loss. At 2/(βR²), the steps of some tables diverge.
     radius : float, optional
         Radius of the ball to which the analysed variant projects weights. The default
         is √(number of columns).
@@ -148,9 +149,10 @@ def dp_sgd(
 
 
 def choose_steps(problem: Problem, run: Run) -> int:
-    """Return the best number of steps K* of full gradient descent, at most 10,000.
+    """Return the number of steps that is best for full gradient descent.
 
-    K* minimises the utility bound for isotropic noise.
+    This number minimises the bound on the error for noise with the same scale in all
+    coordinates. At most 10,000 is returned.
     """
     if run.mu == math.inf:
         return NOISELESS_STEPS
@@ -188,9 +190,10 @@ def compute_paper_noise(
 ) -> float:
     """Return the noise multiplier of Theorem 2.1 for T steps at the given rate.
 
-    The theorem is for n² steps, each along n times the gradient of one record. It uses
-    σ² = 32 L² n² log(n/δ) log(1/δ)/ε², so z = √(32 log(n/δ) log(1/δ))/ε. For T steps at
-    rate q, the same proof gives q√T times this z.
+    The theorem is for n² steps, each along n times the gradient of one record. If such
+    gradients have norms of at most L, it uses σ² = 32 L² n² log(n/δ) log(1/δ)/ε². The
+    noise multiplier is then z = σ/(nL) = √(32 log(n/δ) log(1/δ))/ε. For T steps at rate
+    q, the same proof gives q√T times this z.
     """
     logs = math.log(n_rows / delta) * math.log(1.0 / delta)
     return rate * math.sqrt(32.0 * n_steps * logs) / epsilon
@@ -251,7 +254,7 @@ class _Moves:
         )
 
     def project(self, weights: FloatArray, index: int, moved: FloatArray) -> FloatArray:
-        """Divide the step by √t and project the weights to the ball.
+        """Divide the t-th step by √t, and project the weights to the ball.
 
         Only the analysed variant does this. Otherwise `moved` is returned unchanged.
         """

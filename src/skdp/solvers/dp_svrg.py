@@ -1,15 +1,18 @@
 """DP-SVRG (Wang, Ye, Xu 2017): stochastic steps corrected by a full gradient.
 
-An epoch first computes the full gradient ṽ at w̃. Each of its m steps draws a batch B,
-moves along ∇f_B(x) - ∇f_B(w̃) + ṽ plus noise, and applies the penalty's proximal map.
-The next w̃ is the mean of the epoch's iterates x.
+There are T epochs. Each begins with weights w̃ and computes the full gradient ṽ there.
+Each of its m steps moves the weights x. A step draws a batch B, moves along
+∇f_B(x) - ∇f_B(w̃) + ṽ plus noise, and applies the penalty's proximal map. The next
+epoch begins with the mean of the iterates x.
 
-`"paper"` draws fresh noise for all three terms in every step, with σ² = c G² T m
-log(1/δ)/(nε)². The paper leaves the constant c open. `"exact"` releases ṽ once per
-epoch and reuses the released value. The two other terms form a correction. A record's
-part of the correction is bounded by the distance between the two released points:
-|φ'(x·a) - φ'(x·b)| ≤ β sup_x |x·(a - b)|. Close to w̃, corrections therefore need
-hardly any noise.
+`"paper"` draws fresh noise for all three terms in every step. Its variance is
+σ² = c G² Tm log(1/δ)/(nε)², where G bounds the norm of a record's gradient. The paper
+leaves the constant c open. `"exact"` releases ṽ once per epoch and reuses the released
+value. The two other terms form a correction, to which a record adds little if x is
+close to w̃. For a record with features u and slope φ', the change of the slope is
+|φ'(u·x) - φ'(u·w̃)| ≤ β sup_u |u·(x - w̃)|. Here β bounds the curvature of the loss,
+and the supremum is over all possible records. Both points are released, so the bound is
+public. Close to w̃, corrections therefore need hardly any noise.
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ from skdp.solvers.problem import (
 
 #: Share of μ² spent on full gradients. Corrections get less, because they are smaller.
 FULL_SHARE = 0.8
-#: Default constants c. With these, the paper's noise is within the budget for all ε ≤ 1
-#: and δ ≥ 1e-9.
+#: Default constants c in the variance of the paper's noise. With these, the cost is
+#: within the budget for all ε ≤ 1 and δ ≥ 1e-9.
 PRINTED_CONSTANT = {"replace-one": 64.0, "zero-out": 16.0, "add-remove": 16.0}
 
 
@@ -68,7 +71,7 @@ def dp_svrg(
     full_share: float = FULL_SHARE,
     constant: float | None = None,
 ) -> Solved:
-    """Fit by DP-SVRG.
+    """Fit by DP-SVRG, which corrects stochastic steps by a full gradient.
 
     Parameters
     ----------
@@ -78,19 +81,20 @@ def dp_svrg(
         "exact" uses numerical accounting. "paper" uses the paper's σ, charged at its
         true cost.
     n_epochs, n_inner : int, optional
-        T and m. By default, both are about √K, where K is the number of steps of
-        DP-SGD.
+        The number T of epochs, and the number m of steps in an epoch. By default, both
+        are about √K, where K is the default number of steps of DP-SGD.
     rate : float, optional
         Probability that a record is in a batch. The paper draws one record, which is a
         rate of 1/n. The default for "exact" is the same as for DP-SGD. The default for
-        "paper" is 1/√(Tm), at which the condition of the paper holds.
+        "paper" is 1/√(Tm), which satisfies the paper's condition on the rate.
     learning_rate : float, optional
-        Step size. The default is 1.9/(βR²), because some tables diverge at 2/(βR²).
+        Step size. The default is 1.9/(βR²), where β bounds the curvature of the loss,
+        and R the norm of a row. At 2/(βR²), the steps of some tables diverge.
     full_share : float
-        Share of μ² spent on full gradients. Used only with "exact".
+        Share of the budget μ² spent on full gradients. Used only with "exact".
     constant : float, optional
-        The constant c of the paper's noise. The default is 64 for replace-one, and 16
-        for the other neighbours.
+        The constant c in the variance of the paper's noise. The default is 64 for
+        replace-one, and 16 for the other neighbour relations.
 
     Notes
     -----
@@ -139,10 +143,10 @@ def dp_svrg(
 
 @dataclass(frozen=True)
 class _EpochPlan:
-    """The numbers of epochs and steps, and the noise in ṽ and in the corrections.
+    """The numbers of epochs and steps, and the noise in their releases.
 
-    `full` is the noise multiplier of ṽ. If `fresh` is true, every step releases ṽ
-    again.
+    `full` is the noise multiplier of the full gradient, and `batches` has that of the
+    corrections. If `fresh` is true, every step releases the full gradient again.
     """
 
     n_epochs: int
@@ -160,9 +164,10 @@ def _plan_exact(
     rate: float | None,
     share: float,
 ) -> _EpochPlan:
-    """Plan one release of ṽ per epoch, and one correction per step.
+    """Plan one release of the full gradient per epoch, and one correction per step.
 
-    The first step of an epoch has no correction, because x = w̃ there.
+    The first step of an epoch has no correction, because it begins at the weights at
+    which the full gradient was computed.
     """
     corrections = n_epochs * (n_inner - 1)
     if not corrections:  # plain gradient descent
@@ -184,9 +189,10 @@ def _plan_as_in_paper(
     rate: float | None,
     constant: float | None,
 ) -> _EpochPlan:
-    """Plan fresh noise in every step, σ² = c G² Tm log(1/δ)/(nε)², as in the paper.
+    """Plan fresh noise in every step, as in the paper.
 
-    A third of σ² goes to ṽ, and the rest to the correction.
+    The noise has the variance σ² of the module's docstring. A third of σ² goes to the
+    full gradient, and the rest to the correction.
     """
     steps = n_epochs * n_inner
     chance = rate or 1.0 / math.sqrt(steps)
@@ -214,14 +220,17 @@ def _plan_as_in_paper(
 def compute_paper_noises(
     constant: float, *, epsilon: float, delta: float, n_steps: int, replace: bool
 ) -> tuple[float, float]:
-    """Return the paper's noise multipliers of ṽ, and of a correction at rate 1.
+    """Return the paper's noise multipliers of the full gradient and of a correction.
 
-    A third of σ² = c G² Tm log(1/δ)/(nε)² goes to ṽ, and the rest to the correction.
-    One record changes ṽ by at most G/n, or by 2G/n if it is replaced. One record
-    changes the correction of a batch of rate q by at most 2G/(qn). For such a batch,
-    multiply the second multiplier by q. The sum of both parts has the paper's noise.
-    Releasing the two parts reveals at least as much as releasing their sum, so the
-    charge is safe.
+    The second multiplier is for batches of rate 1. For batches of rate q, multiply it
+    by q.
+
+    The paper's noise has the variance σ² = c G² Tm log(1/δ)/(nε)², where G bounds the
+    norm of a record's gradient. A third of σ² goes to the full gradient ṽ, and the rest
+    to the correction. One record changes ṽ by at most G/n, or by 2G/n if it is
+    replaced. One record changes the correction of a batch of rate q by at most 2G/(qn).
+    The sum of both parts has the paper's noise. Releasing the two parts reveals at
+    least as much as releasing their sum, so the charge is safe.
     """
     sigma = math.sqrt(constant * n_steps * math.log(1.0 / delta)) / epsilon
     return sigma / math.sqrt(3.0) / (2 if replace else 1), sigma / math.sqrt(6.0)
@@ -229,10 +238,11 @@ def compute_paper_noises(
 
 @dataclass(frozen=True)
 class Difference:
-    """A pseudo-loss whose slopes are differences of a loss's slopes at two weights.
+    """A pseudo-loss whose slope is the difference of a loss's slopes at two points.
 
-    Margins have 2k columns: k for the first weights and k for the second. The first k
-    columns of the slopes are the differences, and the others are zero.
+    The points are two vectors of weights. Margins have 2k columns: k for the first
+    point and k for the second. The first k columns of the slopes are the differences,
+    and the others are zero.
     """
 
     loss: Loss

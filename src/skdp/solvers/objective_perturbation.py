@@ -2,40 +2,44 @@ r"""Objective perturbation: add a random linear term to the loss, then minimise 
 
     w = argmin Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w,   b ~ N(0, σ²I)
 
+The random vector b is called the tilt.
+
 **Paper** (Kifer, Smith, Thakurta 2012, Theorem 2 with Gaussian noise). The exact
 minimiser is (ε, δ)-private if one record is added or removed, provided that ∇²φᵢ has
 rank one, ‖∇φᵢ‖ ≤ L, ∇²φᵢ ⪯ βR², min q ≥ 2βR²/ε and σ² = L²(8 log(2/δ) + 4ε)/ε².
 
 **Exact** (the default). `profiles.objective_delta` computes the privacy curve. It
-follows Redberg, Koskela, Wang (2023), except for the determinant (log(1+κ), not
-|log(1-κ)|), the sign of slopes (no factor 2 for losses with `one_sign`) and small ε.
-For any chosen noise, the run is charged the smallest μ whose GDP curve it never
-exceeds. Unlike a guarantee at a single (ε, δ), this charge can be composed with others.
+follows Redberg, Koskela, Wang (2023) with three changes. The determinant enters as
+log(1+κ), not as |log(1-κ)|, where κ bounds a record's curvature relative to the
+quadratic term. For losses with `one_sign`, the sign of slopes costs no factor 2. Small
+ε are treated differently. For any chosen noise, the run is charged the smallest μ whose
+GDP curve it never exceeds. Unlike a guarantee at a single (ε, δ), this charge can be
+composed with others.
 
 **The minimiser need not be exact** (approximate minima: Iyengar et al. 2019, Theorem
 1). We compute some w̃ whose distance from w is bounded. The bound is proved for every
-table and every b (`certified`). Suppose that w were public. Then w̃, shortened to a
-public radius, would have sensitivity 2τ for all tables. So √q∘w̃ is released with
-Gaussian noise, for a hundredth of the budget. τ also covers the last rounding of b. The
-probability that w exceeds the radius is e⁻³². Privacy does not depend on this, because
-the bound holds for longer w too. So no δ is spent.
+table and every b (`certified`). If w were known, then w̃, shortened to a public radius,
+would have sensitivity 2τ for all tables. Here τ is the proved tolerance, which also
+covers the last rounding of b. So √q∘w̃ is released with Gaussian noise, for a hundredth
+of the budget. The probability that w exceeds the radius is e⁻³². Privacy does not
+depend on this, because the sensitivity is right for longer w too. So no δ is spent.
 
 **The noise** b is not released, because b and w together reveal the sum of all
-gradients at w. It is drawn by `release`, applied to a sum that is zero, with a
-temporary privacy record. This happens *after* the run was charged, and b never leaves
-this file.
+gradients at w. It is drawn by calling `release` on a sum that is zero, with a temporary
+privacy record. This happens *after* the run was charged, and b never leaves this file.
 
 `release` rounds to a grid of spacing 2⁻¹⁰σ, but b must have a density. Therefore b is
 the sum of four draws, each with 2⁻⁸ times the standard deviation of the previous draw.
-The part that rounding cut off the first draw is a shift that is independent of the
-records. Given this shift, the first draw is on a lattice of spacing G ≤ 2⁻¹⁰σ₁, with
-normal weights. A normal draw with σ₂ = 4G or more is added. By Poisson's summation
-formula, the density of the sum is the density of N(0, σ₁²+σ₂²) times 1 ± 2exp(-2π²·15).
-The same holds for the further draws. Only the last rounding remains, of size 2⁻³⁵σ.
+Let σ₁ and σ₂ be the standard deviations of the first two draws. The part that rounding
+cut off the first draw is a shift that is independent of the records. Given this shift,
+the first draw is on a lattice of spacing G ≤ 2⁻¹⁰σ₁, with normal weights. To it, a
+normal draw with σ₂ = 4G or more is added. By Poisson's summation formula, the density
+of the sum is the density of N(0, σ₁²+σ₂²) times 1 ± 2exp(-2π²·15). The same holds for
+the further draws. Only the rounding of the last draw remains, of size 2⁻³⁵σ.
 
-Neighbours: the theorem is for zero-out and add-remove, where `certified` bounds the
-number of rows. Replacing a record is two such changes, so replace-one has twice the μ
-(group privacy: Dong, Roth, Su 2022, Theorem 2.14).
+Neighbours: the theorem is for zero-out and for add-remove. Under add-remove,
+`certified` bounds the number of rows. Replacing a record is two such changes, so
+replace-one costs twice the μ (group privacy: Dong, Roth, Su 2022, Theorem 2.14).
 """
 
 from __future__ import annotations
@@ -74,7 +78,8 @@ from skdp.solvers.problem import (
     register_solver,
 )
 
-#: Share of the budget spent on the release of w̃, whose noise hides the tolerance.
+#: Share of the budget spent on the release of the computed minimiser. The noise of this
+#: release hides the distance from the exact minimiser.
 OUTPUT_SHARE = 0.01
 #: Number of draws whose sum is b, and the ratio of their standard deviations.
 LEVELS, SHRINK = 4, 2.0**-8
@@ -84,10 +89,12 @@ QUERY = "distance to minimiser, charged beforehand"
 def choose_ridge(problem: Problem, mu: float) -> float:
     """Return the ridge λ of the mean loss that balances bias and noise.
 
-    The bias is ½ nλ‖w*‖². The noise costs ½ E bᵀ(H+nλ)⁻¹H(H+nλ)⁻¹b ≤ dσ²/(8nλ). Both
-    are equal at nλ = σ√d/(2‖w*‖). This uses σ = L/μ for one record and the public guess
-    that each column's weights have norm 1. The ridge is raised if necessary, so that
-    κ ≤ .8 μ.
+    Let H be the Hessian of the summed loss, and w* its minimiser. The bias is
+    ½ nλ‖w*‖². The tilt b costs ½ E bᵀ(H+nλ)⁻¹H(H+nλ)⁻¹b ≤ dσ²/(8nλ). Both are equal at
+    nλ = σ√d/(2‖w*‖). Here σ = L/μ, where L bounds the norm of a record's gradient. The
+    public guess of ‖w*‖ assumes that each column's weights have norm 1. The ridge is
+    raised if necessary, so that the bound κ on a record's relative curvature is at most
+    .8 μ.
     """
     std = problem.slope_bound * problem.row_norm / mu
     guess = math.sqrt(len(problem.layout.groups))
@@ -97,7 +104,11 @@ def choose_ridge(problem: Problem, mu: float) -> float:
 
 
 def compute_paper_noise(epsilon: float, delta: float) -> float:
-    """Return the ratio σ/L of Kifer, Smith and Thakurta (2012)."""
+    """Return the ratio σ/L of Kifer, Smith and Thakurta (2012).
+
+    σ is the standard deviation of the tilt, and L bounds the norm of a record's
+    gradient.
+    """
     return math.sqrt(8 * math.log(2 / delta) + 4 * epsilon) / epsilon
 
 
@@ -115,7 +126,7 @@ def objective_perturbation(
     calibration: Literal["exact", "paper"] = "exact",
     ridge: float | None = None,
 ) -> Solved:
-    """Release the minimiser of a randomly tilted, ridge-penalised loss.
+    """Release the minimiser of a loss plus a ridge penalty and a random linear term.
 
     Parameters
     ----------
@@ -123,9 +134,10 @@ def objective_perturbation(
         As for every solver. The engine is not used and the callback is not called.
     calibration : {"exact", "paper"}
         "exact" uses the smallest noise that the budget allows. "paper" uses the noise
-        of Kifer et al. for the (ε, δ) of the privacy record, and their ridge 2βR²/(nε)
-        as the default. That ridge is raised if the true cost exceeds the budget. Some
-        of the budget may remain.
+        of Kifer et al. for the (ε, δ) of the privacy record. The default ridge is then
+        theirs, 2βR²/(nε), where β bounds the curvature of the loss, and R the norm of a
+        row. With "paper", the ridge is raised if the true cost exceeds the budget, and
+        some of the budget may remain.
     ridge : float, optional
         ½ ridge ‖w‖² is added to the mean loss, in addition to the penalty. It acts on
         every coordinate, including the intercept. With "exact", `choose_ridge` chooses
@@ -136,7 +148,7 @@ def objective_perturbation(
     **Guarantee.** For all neighbouring tables the result is post-processing of two
     steps. The first is objective perturbation with an exact minimiser, charged by the
     theorem of `profiles`. The second is one Gaussian release, which covers the distance
-    between w̃ and this minimiser.
+    between the computed minimiser and the exact one.
     """
     check(
         calibration in ("exact", "paper"),
@@ -205,7 +217,10 @@ def _bound_gradient(problem: Problem) -> float:
 def _calibrate_exactly(
     problem: Problem, run: Run, ridge: float | None
 ) -> tuple[float, float, float]:
-    """Return σ, the μ to charge, and the ridge, with exact accounting."""
+    """Return the tilt's standard deviation, the μ to charge, and the ridge.
+
+    The standard deviation is the smallest that the budget allows.
+    """
     cost = run.share(1 - OUTPUT_SHARE).mu
     target = cost / queries.count_changes(problem.neighbours)
     signs = _count_signs(problem)
@@ -226,7 +241,11 @@ def _calibrate_exactly(
 def _calibrate_as_in_paper(
     problem: Problem, run: Run, ridge: float | None
 ) -> tuple[float, float, float]:
-    """Return σ, the μ to charge, and the ridge, with the noise of Kifer et al."""
+    """Return the tilt's standard deviation, the μ to charge, and the ridge.
+
+    The standard deviation is that of Kifer et al. The ridge is raised until the cost is
+    within the budget.
+    """
     epsilon, delta = run.record.epsilon, run.record.delta
     group, most = (
         queries.count_changes(problem.neighbours),

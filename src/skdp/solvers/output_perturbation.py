@@ -21,14 +21,15 @@ is no such table.
 
 √q∘w̃ is released with Gaussian noise of one scale and then divided by √q, so the noise
 is smallest where the penalty is largest. Accounting is exact, because one Gaussian
-release is (1/z)-GDP. The release is charged before the minimiser is computed.
+release with noise multiplier z is (1/z)-GDP. The release is charged before the
+minimiser is computed.
 
 The paper's own noise has a density ∝ exp(-‖v‖/scale). It gives pure ε-DP and grows with
 d. It is not offered here.
 
-Neighbours: the proof is for zero-out and for add-remove, where `certified` bounds the
-number of rows. Replace-one has the factor 2, because the gradients of two records
-differ by at most 2r‖x‖.
+Neighbours: the proof is for zero-out and for add-remove. Under add-remove, `certified`
+bounds the number of rows. Replace-one has the factor 2, because the gradients of two
+records differ by at most twice the bound on one gradient.
 """
 
 from __future__ import annotations
@@ -66,17 +67,19 @@ from skdp.solvers.problem import (
 
 QUERY = "minimiser of the penalised loss, charged beforehand"
 
-#: Weights are rounded by at most half of this before noise (`queries.stated`).
+#: Before noise is added, weights are rounded by at most half of this
+#: (`queries.stated`).
 GRID = 2.0**-31
 
 
 def choose_ridge(problem: Problem, mu: float) -> float:
     """Return the ridge λ of the mean loss that balances bias and noise.
 
-    The bias is ½ λ‖w*‖². The noise costs ½ tr(H) (cL/(nλμ))². Here tr(H) ≤ βR², and c
-    is 2 for replace-one and 1 otherwise. Both are about equal at λ³ = 2βR²
-    (cL/(nμ))²/‖w*‖². The public guess of ‖w*‖ assumes that each column's weights have
-    norm 1.
+    Let H be the Hessian of the mean loss, and w* its minimiser. The bias is ½ λ‖w*‖².
+    The noise costs ½ tr(H) (cL/(nλμ))². Here L bounds the norm of a record's gradient,
+    c is 2 for replace-one and 1 otherwise, and tr(H) ≤ βR². The sum of bias and noise
+    is smallest at λ³ = 2βR² (cL/(nμ))²/‖w*‖². The public guess of ‖w*‖ assumes that
+    each column's weights have norm 1.
     """
     times = queries.count_changes(problem.neighbours)
     norm = problem.row_norm
@@ -87,7 +90,11 @@ def choose_ridge(problem: Problem, mu: float) -> float:
 
 
 def bound_sensitivity(problem: Problem, quadratic: FloatArray, slack: float) -> float:
-    """Bound how far one record moves √q∘w̃, in the Euclidean norm."""
+    """Bound how far one record moves the computed minimiser.
+
+    The minimiser is multiplied by the square root of `quadratic`, and the distance is
+    Euclidean.
+    """
     times = queries.count_changes(problem.neighbours)
     moved = times * problem.slope_bound * bound_reach(problem, quadratic)
     rounded = 2 * GRID * math.sqrt(len(quadratic))
@@ -115,9 +122,9 @@ def output_perturbation(
         As for every solver. The engine is not used and the callback is not called.
     ridge : float, optional
         ½ ridge ‖w‖² is added to the mean loss, in addition to the penalty. It acts on
-        every coordinate, including the intercept. By default `choose_ridge` chooses it.
-        Without noise the default is 0. With noise, 0 is refused unless the penalty acts
-        on all coordinates.
+        every coordinate, including the intercept. In a run with noise, `choose_ridge`
+        chooses the default, and 0 is refused unless the penalty acts on all
+        coordinates. Without noise the default is 0.
 
     Notes
     -----

@@ -1,10 +1,10 @@
 """Compute a regularised sum of losses in floating point, and bound rounding errors.
 
-The sum over the records of a problem is F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w. All qⱼ
-are positive. The quadratic term defines the norms: ‖w‖_q² = Σ qⱼwⱼ² for weights, and
-‖g‖_{1/q}² = Σ gⱼ²/qⱼ for gradients. This module enforces the bound on a record's
-contribution, for any records. It clips the records' weights to `max_weight` and slopes
-to the bound of the loss.
+The function is F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w, where i runs over the records of
+a problem. All qⱼ are positive. The quadratic term defines the norms: ‖w‖_q² = Σ qⱼwⱼ²
+for weights, and ‖g‖_{1/q}² = Σ gⱼ²/qⱼ for gradients. Whatever the records are, this
+module ensures that none contributes more than its bound to a gradient. It clips the
+records' weights to `max_weight`, and slopes to the bound of the loss.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ BLOCK = 4096
 U = 2.0**-53
 #: Largest number of coordinates for which Newton steps factorise the Hessian.
 DENSE = 600
-#: Slopes are interpolated linearly in tables with entries 1/128 apart. Their derivative
-#: may therefore exceed β, by at most this factor.
+#: Slopes are interpolated linearly in tables with entries 1/128 apart. The derivative
+#: of an interpolated slope may exceed the curvature bound β, by at most this factor.
 STEEPER = 1.01
-#: Lower limit of A, for tables without rows.
+#: Smallest A, the part of an error bound that does not depend on the weights. Tables
+#: without rows have this A.
 LEAST_ERROR = 1e-300
 
 
@@ -46,7 +47,7 @@ def refuse_outputs(problem: Problem) -> None:
 
 
 def bound_reach(problem: Problem, quadratic: FloatArray) -> float:
-    """Return a bound on ‖x‖_{1/q} of an encoded row."""
+    """Return a bound on ‖x‖_{1/q} for all encoded rows x, with q = `quadratic`."""
     return math.sqrt(problem.layout.squared_norm(problem.all, 1.0 / quadratic))
 
 
@@ -62,10 +63,11 @@ def bound_steepness(problem: Problem, quadratic: FloatArray) -> float:
 class Rounding:
     """Bound E = A + B‖w‖ + C‖b‖ on the rounding error of a gradient, in ‖·‖_{1/q}.
 
-    A, B and C are `fixed`, `growth` and `tilt`. The error has these parts:
+    A, B and C are `fixed`, `growth` and `tilt`. U is the relative error of one
+    rounding. The error has these parts:
 
-    * A margin of k terms has error (k+1)U‖x‖_{1/q}‖w‖_q. It changes the slope by at
-      most β times this error.
+    * A margin that is a sum of k terms has error (k+1)U‖x‖_{1/q}‖w‖_q. This changes the
+      slope by at most β times this error, where β bounds the curvature of the loss.
     * Slopes are computed with a few roundings of numbers below 4096(1 + bound)/128,
       which are positions in tables.
     * Relative to Σ‖x‖_{1/q}|slope|, the sum of the m terms of a block has error mU, and
@@ -73,7 +75,7 @@ class Rounding:
     * The quadratic and the linear term have errors of a few U.
 
     The total is doubled. It then also covers LU‖w‖_q, the rounding error of a plain
-    step of `minimise`.
+    step of `minimise`, where L is `Objective.steepness`.
     """
 
     fixed: float
@@ -82,7 +84,7 @@ class Rounding:
 
     @classmethod
     def of(cls, problem: Problem, quadratic: FloatArray, n_rows: int) -> Self:
-        """Return A, B and C for tables of at most `n_rows` rows."""
+        """Return the bound for tables of at most `n_rows` rows."""
         reach = bound_reach(problem, quadratic)
         entries = sum(group.n_entries for group in problem.layout.groups)
         margin = (entries + 4) * U * reach
@@ -94,7 +96,7 @@ class Rounding:
         return cls(max(fixed, LEAST_ERROR), 2 * n_rows * reach * bend + 16 * U)
 
     def at(self, size: float, pull: float) -> float:
-        """Return E for ‖w‖_q = `size` and ‖b‖_{1/q} = `pull`."""
+        """Return the value of the bound for ‖w‖_q = `size` and ‖b‖_{1/q} = `pull`."""
         return self.fixed + self.growth * size + self.tilt * pull
 
 
@@ -155,11 +157,11 @@ class Objective:
         return np.clip(slope, -loss.slope_bound, loss.slope_bound)
 
     def length(self, step: FloatArray) -> float:
-        """Return ‖d‖_q."""
+        """Return the norm ‖step‖_q."""
         return float(np.linalg.norm(np.sqrt(self.quadratic) * step))
 
     def norm(self, gradient: FloatArray) -> float:
-        """Return ‖g‖_{1/q}."""
+        """Return the norm ‖gradient‖_{1/q}."""
         return float(np.linalg.norm(gradient / np.sqrt(self.quadratic)))
 
     def error(self, w: FloatArray) -> float:
@@ -239,7 +241,10 @@ def _cut_rows(chunk: Chunk, layout: Layout) -> Iterator[tuple[csr_array, slice]]
 
 
 def _make_hats(positions: AnyArray, group: Group) -> csr_array:
-    """Return the hat functions of a curve or pair as a sparse matrix of floats."""
+    """Return the values of hat functions, for a curve or a pair of columns.
+
+    The result is a sparse matrix of floats.
+    """
     places, units = split_hats(positions, group.axes, FEATURE_ONE)
     rows = np.repeat(np.arange(len(places)), places.shape[1])
     at, values = places.ravel(), units.ravel() / FEATURE_ONE

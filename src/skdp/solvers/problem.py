@@ -92,14 +92,14 @@ class Problem:
 
     @property
     def slope_bound(self) -> float:
-        """Bound on a record's slope, multiplied by the record's weight."""
+        """Bound on the product of a record's slope and the record's weight."""
         return self.loss.slope_bound * self.records.max_weight
 
     @property
     def curvature(self) -> float:
-        """Bound β on the second derivative of a record's loss in its margin.
+        """Bound β on the second derivative of a record's loss, times its weight.
 
-        The loss is multiplied by the weight of the record.
+        The derivative is with respect to the margin.
         """
         return self.loss.curvature * self.records.max_weight
 
@@ -252,8 +252,9 @@ def open_run(
         The share of δ that is needed for charges that are not Gaussian. If a record is
         given, it must have reserved this share.
     persons : bool
-        Whether the solver reads records by queries alone, so that all rows of a person
-        together obey the bound of one record.
+        Whether the solver can protect persons with several rows. This requires that it
+        reads records only through queries, because queries bound all rows of a person
+        together like one record.
     """
     source = noise or Randomness(random_state)
     if record is None:
@@ -298,7 +299,7 @@ def charge_run(run: Run, event: Event) -> PrivacyRecord:
 
     Use the returned privacy record for the releases that belong to the event. Charges
     to it do not count, because the event has been charged already. The released values
-    are kept in the transcript of the run's own record, which both records share.
+    are kept in a transcript that the returned record shares with the run's own record.
     """
     run.record.charge(event)
     run.record.seeded |= run.noise.seeded

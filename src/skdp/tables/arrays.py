@@ -57,7 +57,7 @@ def column(given: AnyArray) -> AnyArray:
 
 
 def objects(given: Sequence[object]) -> AnyArray:
-    """Return a list as an array of objects, so numpy does not change their types."""
+    """Return a list as an array of objects, so numpy does not convert the items."""
     return np.fromiter(given, dtype=object, count=len(given))
 
 

@@ -14,7 +14,7 @@ from skdp.tables import cells
 from skdp.tables.cells import MISSING, Levels
 from skdp.tables.readers import Cells, Kind, Source, hide_errors, library, slices
 
-# Python's float and Arrow's cast accept all of these strings and agree on them.
+# Python's float and Arrow's cast convert strings of this form to the same number.
 _PLAIN = r"^[+-]?[0-9]{1,18}(\.[0-9]{0,18})?([eE][+-]?[0-9]{1,2})?$"
 
 
@@ -100,7 +100,7 @@ def codes(given: Any, levels: Levels) -> AnyArray:
         if library("pyarrow.types").is_float16(given.type):
             return cells.codes(given.to_numpy(zero_copy_only=False), levels)
         coded = given.dictionary_encode()
-        # to_pylist would give a float32 the digits of a float64.
+        # to_pylist would turn a float32 into a float64, which prints more digits.
         values = coded.dictionary.to_numpy(zero_copy_only=False)
         return cells.look_up(_indices(coded), levels.codes(values), MISSING)
     if family == "decimal":

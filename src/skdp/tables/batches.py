@@ -32,7 +32,7 @@ UNIT = "unit"
 """The role of the ids that identify persons."""
 
 #: A slice of a table: the position of its first row, the cells of each input, and the
-#: cells of each role.
+#: cells of each role (target, weights, ids).
 Cut = tuple[int, list[Cells], dict[str, Cells]]
 
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
@@ -280,7 +280,7 @@ def _make_batch(
         target, weight = divide_counts(target, numbers(roles[role]), role)
     if factors is not None and isinstance(target, Coded):
         # Unknown levels have code -1. They get the factor of the level `other` if the
-        # schema has one, and otherwise the last factor.
+        # schema has one. Otherwise they get the last factor, which is 1.
         column = schema.target_column
         assert isinstance(column, Categorical)
         classes = np.where(target.codes < 0, column.default_code, target.codes)

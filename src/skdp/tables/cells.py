@@ -37,14 +37,15 @@ from skdp.privacy.encoding import AnyArray, Coded
 from skdp.schema import Categorical, FloatArray, level_key
 
 MISSING = -1
-"""Code of a cell that is not a level."""
+"""Code of a cell that matches no level."""
 
 _TRUTH = {"true": 1.0, "false": 0.0}
 # Longer integers are not used as levels, and int() may refuse them.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}", re.ASCII)
 _TEXT = "OUST"
 _NUMBERS = "biuf"
-#: Functions that convert a cell of a derived type to the base type. (bool is an int.)
+#: Functions that convert a cell of a derived type to the base type. No type can be
+#: derived from bool.
 _COPIES: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (str, str.__str__),
     (bytes, bytes.__bytes__),
@@ -208,7 +209,7 @@ def codes(cells: Any, levels: Levels) -> AnyArray:
             table = np.full(256, MISSING, np.int32)
             table[found] = levels.codes(found.astype(np.uint8).view(cells.dtype))
             return table[places]
-        # tolist would give a float32 the digits of a float64.
+        # tolist would turn a float32 into a float64, which prints more digits.
         unique, inverse = np.unique(cells, return_inverse=True)
         found = levels.codes(unique)
         return np.where(is_exact(unique), found, MISSING).astype(np.int32)[inverse]

@@ -48,10 +48,10 @@ from skdp.tables.in_order import map_in_order
 from skdp.tables.readers import Cells, Section, Source, library, slices
 
 BLOCK_BYTES = 1 << 23
-"""Bytes read at a time; longer records are not cut."""
+"""Number of bytes to read at a time. Longer records are still read whole."""
 
 LONGEST_HEADER = 1 << 24
-"""Rough limit on the bytes of the header. Longer ones have an unclosed quote."""
+"""Rough limit on the bytes of the header. A longer one must have an unclosed quote."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -131,7 +131,7 @@ def table(
             reached += n_bytes
             for part in slices(len(columns[0]), rows):
                 yield [column[part] for column in columns]
-        # Arrow would keep tens of megabytes for later use.
+        # Otherwise Arrow would keep tens of megabytes for later use.
         library("pyarrow").default_memory_pool().release_unused()
 
     def count() -> int:
@@ -186,8 +186,8 @@ def cut_blocks(
     read.
     """
     rest = b""
-    # Read at least as much as was left over, so a huge record is scanned only a few
-    # times.
+    # A huge record is scanned again with each new piece. Pieces are at least as long as
+    # the rest, so this happens only a few times.
     while piece := file.read(int(min(max(size, len(rest)), left))):
         left -= len(piece)
         block = rest + piece
@@ -226,7 +226,8 @@ def _read_columns(
     if found is not None and not (by_lines and len(found[0]) != _count_lines(block)):
         return found
     if by_lines:
-        # Arrow joined lines into one field, or failed on a record of another width.
+        # Arrow joined lines into one field, or failed on a record with too few or too
+        # many fields.
         block = close_quotes(block, delimiter)
         found = _read_with_arrow(block, delimiter, width, at)
         if found is not None:
@@ -244,7 +245,8 @@ def _read_columns(
 def _opens_last(block: bytes, delimiter: bytes) -> bool:
     """Return whether the last line has an unclosed quote.
 
-    Counting records cannot detect this, because no further line follows.
+    In any other line, an unclosed quote joins the next line, which a count of the
+    records reveals. The last line has no next line.
     """
     last = block[block.rfind(b"\n", 0, -1) + 1 :]
     return b'"' in last and close_quotes(last, delimiter) != last

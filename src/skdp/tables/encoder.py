@@ -16,8 +16,8 @@ from skdp.tables import readers
 from skdp.tables.batches import batches
 from skdp.tables.larger_than_memory import limit_memory, measure_size
 
-#: Bytes of records that may wait to be joined with others of the same divisor. A chunk
-#: of this size has fewer than 2²² rows.
+#: Largest number of bytes of chunks that wait to be joined with others. A chunk of this
+#: size has fewer than 2²² rows.
 WAITING = 1 << 24
 
 
@@ -113,8 +113,9 @@ class Encoder:
 def _join_equal(parts: Iterable[Chunk]) -> Iterator[Chunk]:
     """Join chunks with the same divisor, so that engines get few and long chunks.
 
-    Chunks wait until `WAITING` bytes are collected. Then the largest group of
-    chunks with the same divisor is joined.
+    A row with divisor m counts as 1/m of a record (`RowCounts.find_divisors`). Chunks
+    wait until `WAITING` bytes are collected. Then the largest group of chunks with the
+    same divisor is joined.
     """
     waiting: dict[int, list[Chunk]] = {}
     sizes: dict[int, int] = {}

@@ -84,7 +84,7 @@ class Ids:
 
     @property
     def name(self) -> str:
-        """The names of the unit's columns, joined as in `Layout`."""
+        """The names of the unit's columns, joined by commas as in `Layout`."""
         return self.unit if isinstance(self.unit, str) else ", ".join(self.unit)
 
     @property
@@ -124,11 +124,14 @@ class Ids:
     def read_divisors(
         self, source: Source, counts: RowCounts, rows: int
     ) -> Iterator[IntArray]:
-        """Yield the rows' divisors (`RowCounts.find_divisors`), `rows` at a time."""
+        """Yield the divisors of rows, for at most `rows` rows at a time.
+
+        `RowCounts.find_divisors` defines a divisor.
+        """
         return map(counts.find_divisors, self.read(source, rows))
 
     def count(self, source: Source, least: int = 1) -> RowCounts:
-        """Count the rows of each person in one pass. `least` is that of `RowCounts`."""
+        """Count the rows of each person in one pass. `RowCounts` explains `least`."""
         counts = RowCounts(least)
         if self.given is not None:
             counts.add(find_ids([self.given]))

@@ -24,7 +24,10 @@ from skdp.tables.cells import (
 
 
 def keys(column: Any) -> Coded:
-    """Return the keys of cells as codes and strings. Missing cells have code -1."""
+    """Return the distinct keys, and for each cell the code of its key.
+
+    Missing cells have code -1.
+    """
     if not isinstance(column, (np.ndarray, Coded)):
         from skdp.tables import arrow
 

@@ -63,9 +63,9 @@ def _list_values(categories: Any) -> list[object]:
 
 
 def _drop_unused(codes: Any, values: list[object]) -> Coded:
-    """Return a categorical column.
+    """Return a categorical column, given its codes and its categories `values`.
 
-    If there are more values than rows, the values that no row has are dropped.
+    If there are more categories than rows, categories that no row has are dropped.
     """
     if len(values) > len(codes):
         used, codes = np.unique(codes, return_inverse=True)

@@ -17,7 +17,7 @@ from skdp.tables.readers import Kind, Source
 #: ``read(table, target, weight, keep, row_counts)`` encodes a part of a table. `keep`
 #: says for each row whether it is kept, or is None if all rows are kept. For each
 #: person of the part, `row_counts` has the number of the person's rows in the whole
-#: table. It is None without a unit.
+#: table. If the schema has no unit, `row_counts` is None.
 Read = Callable[[Any, Any, Any, Any, Any], Records]
 
 
@@ -30,7 +30,7 @@ class PlacedTable(ABC):
 
     @abstractmethod
     def source(self, wanted: Sequence[str] | None) -> Source:
-        """Return public facts about the table, which this process cannot read."""
+        """Return public facts about the table. This process cannot read its cells."""
 
     @abstractmethod
     def add_up(self, work: Callable[..., Any], counts: RowCounts | None = None) -> Any:
@@ -55,7 +55,7 @@ class PlacedTable(ABC):
 
     @abstractmethod
     def count_rows_per_unit(self, ids: Ids, least: int) -> RowCounts:
-        """Count the rows of each person, with `least` as in `RowCounts`.
+        """Count the rows of each person. `RowCounts` explains `least`.
 
         The counts stay where the rows are. Only the methods of this class and ``len``
         can use them.

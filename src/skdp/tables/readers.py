@@ -25,9 +25,9 @@ from skdp.schema import check
 Kind = Literal["number", "text", "truth", "category", "other", "unknown"]
 """The kind of a column according to its type; no cell is read.
 
-Numbers, strings and booleans may be types that a library guessed from the cells. In
-contrast, someone chose the type of a category. Columns of kind "other" (dates, times,
-nested values) have neither numbers nor strings.
+A library may have guessed from the cells that a column is of kind "number", "text" or
+"truth" (booleans). In contrast, a person chose that a column is of kind "category".
+Columns of kind "other" (dates, times, nested values) have neither numbers nor strings.
 """
 
 Cells = Any
@@ -290,9 +290,9 @@ def count_rows(source: Source) -> int:
 
 
 def hide_errors(rows: Iterator[T], what: str) -> Iterator[T]:
-    """Iterate over `rows`, without showing errors of libraries, which may quote cells.
+    """Iterate over `rows`, and hide the errors of libraries, which may quote cells.
 
-    `what` names the table in the error that is raised instead.
+    An error that says only that `what` could not be read is raised instead.
     """
     while True:
         failed = False
@@ -300,7 +300,8 @@ def hide_errors(rows: Iterator[T], what: str) -> Iterator[T]:
             row = next(rows, None)
         except Exception:
             failed = True
-        # Raised outside of `except`, so the library's error is not shown as its cause.
+        # The new error is raised outside of `except`. Inside, the library's error would
+        # be shown as its cause.
         if failed:
             raise ValueError(f"{what} could not be read.")
         if row is None:

@@ -1,7 +1,8 @@
 """Recompute the cost of runs with releases that are not Gaussian.
 
 Such a run is charged as a pair (μ, δ₀). For all ε ≥ 0, its δ(ε) must be at most δ₀ plus
-the δ(ε) of μ-GDP. This module recomputes the run's δ(ε) at a number of ε and compares.
+the δ(ε) of μ-GDP (Gaussian differential privacy). This module recomputes the run's δ(ε)
+at several ε and compares it with this bound.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from skdp.schema import FloatArray
 from skdp.verification.given import Given
 
-#: Limits on the largest ratio of a recomputed curve to the charged curve. The ratio may
-#: exceed 1 by ABOVE, because the two curves are rounded up on different grids. It may
-#: fall short of 1 by BELOW, because the noise is chosen so that the curves touch
-#: (observed ratios: .917 to .996).
+#: Limits on the largest ratio of a recomputed curve to the charged curve. Solvers
+#: choose the noise so that the curves touch, so the ratio should be about 1 (observed:
+#: .917 to .996). It may exceed 1 by at most ABOVE, because the two curves are rounded
+#: up on different grids. It may fall short of 1 by at most BELOW.
 ABOVE, BELOW = 0.05, 0.2
 #: Number of points at which curves are compared, and the smallest δ of such a point.
 POINTS, LEAST = 24, 1e-11
-#: Slopes of the loss are read from tables, which may be steeper by this factor.
+#: Slopes are read from tables. The curvature of a table may exceed that of the loss by
+#: this factor.
 STEEPER = 1.01
 #: Relative rounding error of a float64.
 U = 2.0**-53
@@ -46,8 +48,8 @@ def check_batches(given: Given) -> Found:
     """Check the charge for Poisson batches with dp-accounting.
 
     Replacing a record means removing one and adding another. If the steps cost (μ, δ₀)
-    for a removal and for an addition, they cost (2μ, δ₀ + F(δ₀)) for a replacement,
-    with F(x) = Φ(Φ⁻¹(x) + μ).
+    when a record is removed, and as much when one is added, they cost
+    (2μ, δ₀ + F(δ₀)) when one is replaced, with F(x) = Φ(Φ⁻¹(x) + μ).
     """
     charge = next(r for r in given.releases if "Poisson batch" in r.query)
     rate, z = given.number("rate"), given.number("noise_multiplier")
@@ -56,7 +58,7 @@ def check_batches(given: Given) -> Found:
         epochs, inner = given.number("n_epochs"), given.number("n_inner")
         steps = int(epochs * (inner - 1))
     many = "batch" if steps == 1 else "batches"
-    said = f"{steps} {many} of rate {rate:.6g} with noise {z:.6g}"
+    said = f"{steps} {many} of rate {rate:.6g} with noise multiplier {z:.6g}"
     mu, delta = 1.0 / charge.noise_multiplier, float(charge.delta)
     if not (0 < rate <= 1 and z > 0 and 0 < steps < 1e7):
         return False, f"{said}: these settings are not valid"

@@ -38,10 +38,11 @@ def closed_form_epsilon(
 ) -> float:
     """Return the smallest ε at δ, from the closed form of the Gaussian mechanism.
 
-    Let μ² = Σ times/z², let D be the number of draws, and let η = 2⁻⁵⁰. The function
-    solves
+    Let zᵢ be the noise multiplier of release i, which was made tᵢ times, and let δᵢ be
+    the δ that it cost each time. Let μ² = Σ tᵢ/zᵢ², let D be the number of noise draws,
+    and let η = 2⁻⁵⁰. The function solves
 
-        Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2) = δ e^{-Dη} - Σ δᵢ
+        Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2) = δ e^{-Dη} - Σ tᵢ δᵢ
 
     for ε and adds 2Dη. For a search with a random number of trials, `releases` lists
     the releases of one trial. The ε of the search then follows from the theorem of
@@ -132,7 +133,7 @@ def pld_epsilon(releases: list[ReleaseForm], delta: float) -> tuple[float | None
 
 
 def mu_squared(releases: list[ReleaseForm]) -> float:
-    """Return the sum of 1/z² over all releases."""
+    """Return μ², the sum of 1/z² over all releases with noise multipliers z."""
     return math.fsum(r.times / r.noise_multiplier**2 for r in releases)
 
 

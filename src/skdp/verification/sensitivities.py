@@ -19,11 +19,12 @@ from skdp.verification.given import Given
 
 #: Rounding slopes and features to a grid lowers a bound by at most this fraction.
 GRID = 2.0**-14
-#: A sensitivity with a proved distance to a minimiser may be this many times ours.
+#: The recorded sensitivity of a minimiser may be this many times the one computed here.
 PROVED = 1.5
 #: A recorded bound on rounding errors may be this many times the bound computed here.
 ROUNDED = 1.2
-#: Smallest spread of a numeric target on which caps can depend: half of one of 32 bins.
+#: Caps on gradients may be multiplied by the released spread of a numeric target. This
+#: is the smallest possible spread, half the width of one of 32 bins.
 NARROWEST = 1.0 / 32
 #: A joint column is wide if it has more coordinates than this. For wide columns DP-GCD
 #: releases means, and DP-CD does not release squares.
@@ -116,7 +117,7 @@ def list_first_releases(given: Given) -> list[Expected]:
 
 
 def list_skgd(given: Given) -> list[Expected]:
-    """List the releases of DP-SkGD. The plan or the loss limits its gradients."""
+    """List the releases of DP-SkGD. Caps or the loss bound its gradients."""
     plan, apart = given.plan, given.apart
     square = math.fsum(
         _bound_centred(g) * g.scale**2 if given.intercept else g.scale**2
@@ -148,17 +149,17 @@ def list_skgd(given: Given) -> list[Expected]:
             most=apart * given.slope * (1 + 1e-9),
             times=1 if plan.get("level_share") else 0,
         ),
-        # The shape of the noise is at most 1.
+        # Some coordinates may have less noise, which only raises the sensitivity.
         Expected(what=GRADIENT, least=apart * given.slope * given.single * (1 - GRID)),
     ]
 
 
 def _bound_centred(group: Group) -> float:
-    """Return the largest squared norm of a group in a centred Gram matrix.
+    """Return the largest squared norm of a column's coordinates after centring.
 
-    A single number is at most ½ from its middle. Hats of sum s have a squared norm of
-    at most s². Subtracting c from each of the w hats lowers this by 2cs - wc². The sum
-    s is 1, or 0 for a row without a level.
+    A number in [0, 1] is at most ½ from the middle. The w hat functions of a curve have
+    a sum s, which is 1, or 0 if the row has no position. Their squared norm is at most
+    s². Subtracting a constant c from each of them lowers this bound by 2cs - wc².
     """
     if group.kind == "dense":
         return 0.25 if group.width == 1 and not group.signed else 1.0
@@ -203,7 +204,7 @@ def list_dp_svrg(given: Given) -> list[Expected]:
 
 
 def list_dp_cd(given: Given) -> list[Expected]:
-    """List DP-CD's releases: squares of columns, and steps on single coordinates."""
+    """List DP-CD's releases: mean squares of columns, and one derivative per step."""
     smoothness: Any = given.plan.get("smoothness")
     clip, d = given.number("clip"), given.layout.n_features
     check(

@@ -253,9 +253,9 @@ def _check_epsilon(
 
 
 def _with_reserve(record: RecordForm) -> float:
-    """Return the ε that a record would spend with all δ reserved for categories.
+    """Return the ε of a record as if the δ reserved for categories were all spent.
 
-    This δ is not spent if every column of unknown type turns out to contain numbers.
+    This δ is left over if every column of unknown type turns out to contain numbers.
     """
     used = math.fsum(r.times * r.delta for r in record.releases)
     found = any(r.query.startswith("magnitudes of") for r in record.releases)
@@ -266,9 +266,10 @@ def _with_reserve(record: RecordForm) -> float:
 def _allow_rest(plan: dict[str, Any], record: RecordForm) -> float:
     """Return the share of ε that an honest fit may leave unspent.
 
-    A ledger may allow a fit slightly less than its ε, because a ledger covers more
-    noise draws. Solvers other than DP-SkGD reserve a part of δ that they may not need.
-    DP-CD reserves a tenth of μ² for squares of columns, even if it releases none.
+    A fit that is paid from a ledger may get slightly less than its ε, because a ledger
+    allows for more noise draws. Solvers other than DP-SkGD reserve a part of δ that
+    they may not need. DP-CD reserves a tenth of μ² for mean squares of columns, even if
+    it releases none.
     """
     if "solver" not in plan:
         return 1e-3
@@ -364,7 +365,8 @@ def _check_releases(given: Given) -> Iterator[Check]:
         yield Check("other sensitivities", None, said)
     if follows_spread(given):
         said = (
-            "they depend on a spread that is not saved, so its smallest value is used"
+            "they depend on the target's spread, which is not saved; the smallest "
+            "possible spread is assumed"
         )
         yield Check("caps of the steps", None, said)
     if given.search is not None or found.wrong:

@@ -1,0 +1,143 @@
+"""Let threads sweep over rows without waiting for the interpreter's lock.
+
+A thread needs the interpreter's lock to start or end a call from Python. Sixteen
+threads therefore start one after another, which takes longer than a sweep over a
+million rows. The threads of a `Team` stay in compiled code from one sweep to the next.
+They wait there for locks of the operating system, which need no interpreter.
+
+numba's own parallel loops would do the same. They end the process if a forked process
+uses them, or, with some of their libraries, if two threads use them at the same time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from functools import cache
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.extending import intrinsic
+
+from skdp.engines import kernels
+from skdp.engines.kernels import Job
+
+#: Words of a job that follow its fields: whether the threads must end, whether a sweep
+#: failed, and the addresses of two C functions that acquire and release a lock.
+END, FAILED, ACQUIRE, RELEASE = range(len(Job._fields), len(Job._fields) + 4)
+
+Words = npt.NDArray[np.int64]
+
+
+def _call_with(*arguments: int) -> Any:
+    """Return a compiled function that calls a C function at an address.
+
+    The C function gets a pointer and then the integers in `arguments`. What it returns
+    is ignored.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(number, [pointer, *[number] * len(arguments)])
+        function = builder.inttoptr(values[0], kind.as_pointer())
+        lock = builder.inttoptr(values[1], pointer)
+        builder.call(function, [lock, *(number(one) for one in arguments)])
+        return context.get_dummy_value()
+
+    def call(typing_context: Any, function: Any, lock: Any) -> Any:
+        return types.void(types.int64, types.int64), codegen
+
+    return intrinsic(call)
+
+
+_acquire, _release = _call_with(1), _call_with()
+
+
+def _work(sweep: Any, job: Words, locks: Words, thread: int) -> None:
+    """Wait for the first lock, sweep, and release the second lock, until the end."""
+    while True:
+        _acquire(job[ACQUIRE], locks[0])
+        if job[END]:
+            break
+        try:
+            sweep(job, thread)
+        except Exception:
+            job[FAILED] = 1
+        _release(job[RELEASE], locks[1])
+
+
+def _wait(job: Words, locks: Words) -> None:
+    """Wake the threads with these locks, and wait until all have swept."""
+    for i in range(len(locks)):
+        _release(job[RELEASE], locks[i, 0])
+    for i in range(len(locks)):
+        _acquire(job[ACQUIRE], locks[i, 1])
+
+
+@cache
+def _compile() -> tuple[Any, Any]:
+    """Compile `_work` and `_wait`.
+
+    `_work` gets the sweep as a value. Otherwise it would be compiled a second time.
+    """
+    words, pairs = (types.Array(types.int64, ndim, "C") for ndim in (1, 2))
+    sweep = types.FunctionType(types.void(words, types.int64))
+    work = kernels.kernel(types.void(sweep, words, words, types.int64))(_work)
+    return work, kernels.kernel(types.void(words, pairs))(_wait)
+
+
+class Team:
+    """Threads that sweep over rows together.
+
+    Parameters
+    ----------
+    n_threads : int
+        The number of threads.
+    """
+
+    def __init__(self, n_threads: int) -> None:
+        work, self._wait = _compile()
+        python = ctypes.pythonapi
+        python.PyThread_allocate_lock.restype = ctypes.c_void_p
+        functions = python.PyThread_acquire_lock, python.PyThread_release_lock
+        addresses = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in functions]
+        self._job = np.zeros(RELEASE + 1, np.int64)
+        self._job[ACQUIRE:] = addresses
+        locks = [python.PyThread_allocate_lock() for _ in range(2 * n_threads)]
+        for lock in locks:
+            python.PyThread_acquire_lock(ctypes.c_void_p(lock), 1)
+        self._locks = np.array(locks, np.int64).reshape(n_threads, 2)
+        threads = [
+            Thread(target=work, args=(kernels.sweep, self._job, own, i), daemon=True)
+            for i, own in enumerate(self._locks)
+        ]
+        for thread in threads:
+            thread.start()
+        weakref.finalize(self, _end, self._job, self._locks, threads, os.getpid())
+
+    def sweep(self, job: Job, n_threads: int) -> None:
+        """Let some of the threads sweep."""
+        self._job[: len(job)] = job
+        self._job[FAILED] = 0
+        self._wait(self._job, self._locks[:n_threads])
+        if self._job[FAILED]:
+            raise MemoryError("There is not enough memory for a sweep over the rows.")
+
+
+def _end(job: Words, locks: Words, threads: list[Thread], process: int) -> None:
+    """End the threads of a team and free their locks."""
+    if os.getpid() != process:  # a forked process has no threads to end
+        return
+    job[END] = 1
+    python = ctypes.pythonapi
+    for lock in locks[:, 0].tolist():
+        python.PyThread_release_lock(ctypes.c_void_p(lock))
+    for thread in threads:
+        thread.join()
+    for lock in locks.ravel().tolist():
+        python.PyThread_free_lock(ctypes.c_void_p(lock))

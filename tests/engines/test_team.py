@@ -1,0 +1,136 @@
+"""A team's threads sweep together, end with their engine, and survive its failures."""
+
+import gc
+import os
+import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import pytest
+
+from skdp.engines import kernels, row_threads
+from skdp.engines.compiled import CompiledEngine
+from skdp.engines.reference import ReferenceEngine
+from skdp.engines.team import Team
+from skdp.models import losses
+from skdp.privacy import queries
+from skdp.privacy.encoding import Batch, encode
+from skdp.privacy.grid import WeightGrid
+from skdp.schema import Numeric, Schema
+
+N_ROWS = 40_000
+RNG = np.random.default_rng(0)
+SCHEMA = Schema({"a": Numeric(0, 1), "b": Numeric(0, 1)}, target=("y", Numeric(0, 1)))
+COLUMNS = {name: RNG.random(N_ROWS) for name in "ab"}
+RECORDS = encode([Batch(columns=COLUMNS, target=RNG.random(N_ROWS))], SCHEMA)
+SLOPES = queries.Slopes(loss=losses.Squared())
+AT = np.arange(3)
+EXPECTED = ReferenceEngine(RECORDS)
+
+
+@pytest.fixture(autouse=True)
+def small_tasks(monkeypatch):
+    """Let several threads sweep over few rows."""
+    monkeypatch.setattr(row_threads, "TASK_ENTRIES", 1)
+
+
+def gradients(engine, times):
+    """Return the gradients at some weights."""
+    grid = WeightGrid.of(RECORDS.layout)
+    weights = [grid.units(np.full((3, 1), 0.01 * i)) for i in range(times)]
+    return [engine.gradient(units, AT, SLOPES) for units in weights]
+
+
+def make_job(taken):
+    """Return a job without rows."""
+    nothing = kernels.Job(*[0] * len(kernels.Job._fields))
+    return nothing._replace(taken=taken.ctypes.data)
+
+
+@pytest.mark.parametrize("n_threads", [2, 5, 16])
+def test_every_sweep_has_the_sums_of_the_reference(n_threads):
+    found = gradients(CompiledEngine(RECORDS, n_threads), 60)
+    expected = gradients(CompiledEngine(RECORDS, 1), 60)
+    assert all((a == b).all() for a, b in zip(found, expected, strict=True))
+    assert (found[-1] == gradients(EXPECTED, 60)[-1]).all()
+
+
+def test_two_engines_sweep_at_the_same_time():
+    engines = [CompiledEngine(RECORDS, 3) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(gradients, engines, [50, 50])
+    assert all((a == b).all() for a, b in zip(first, second, strict=True))
+
+
+def test_a_sweep_waits_for_the_slowest_thread(monkeypatch):
+    @numba.njit
+    def note(job, thread):
+        word = job[0]
+        for i in range(thread * 10**7):  # no compiler predicts the result
+            word = (word * 1_103_515_245 + i) % 2_147_483_648
+        job[1 + thread] = -1 - word
+
+    monkeypatch.setattr(kernels, "sweep", note)
+    team = Team(3)
+    for _ in range(3):
+        team.sweep(make_job(np.zeros(1, np.int64)), 3)
+        assert (team._job[1:4] < 0).all()
+
+
+def test_some_threads_of_a_team_sweep():
+    team, taken = Team(4), np.zeros(1, np.int64)
+    for n_threads in (4, 1, 3):
+        team.sweep(make_job(taken), n_threads)
+    assert taken == 4 + 1 + 3
+
+
+def test_the_threads_end_with_their_engine():
+    before = threading.active_count()
+    engine = CompiledEngine(RECORDS, 4)
+    gradients(engine, 2)
+    assert threading.active_count() == before + 4
+    del engine
+    gc.collect()
+    assert threading.active_count() == before
+
+
+def test_a_failed_sweep_is_an_error_and_not_the_end(monkeypatch):
+    """The array is read in the last thread only, which then raises."""
+
+    @numba.njit
+    def fail(job, thread):
+        if thread == 1 and job[0]:
+            raise MemoryError
+
+    monkeypatch.setattr(kernels, "sweep", fail)
+    team = Team(2)
+    job = make_job(np.zeros(1, np.int64))
+    with pytest.raises(MemoryError, match="not enough memory"):
+        team.sweep(job._replace(ranges=1), 2)
+    team.sweep(job, 2)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_process_makes_a_team_of_its_own():
+    engine = CompiledEngine(RECORDS, 2)
+    expected = gradients(engine, 3)
+    with warnings.catch_warnings(action="ignore"):
+        child = os.fork()
+    if child == 0:
+        del engine  # ends without waiting for threads that this process does not have
+        found = gradients(CompiledEngine(RECORDS, 2), 3)
+        same = all((a == b).all() for a, b in zip(found, expected, strict=True))
+        os._exit(0 if same else 1)
+    for _ in range(600):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        pytest.fail("The forked process hangs.")
+    assert status == 0
