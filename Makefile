@@ -20,11 +20,11 @@ demo: $(VENV)/.demo
 	$(BIN)/skdp demo
 
 test: $(VENV)/.dev
-	$(MAKE) -j2 lint kernels
+	$(MAKE) --no-print-directory -j2 lint kernels
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -q
 
 fast: $(VENV)/.dev
-	$(MAKE) -j2 lint kernels
+	$(MAKE) --no-print-directory -j2 lint kernels
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -q --fast
 
 lint: $(VENV)/.dev
