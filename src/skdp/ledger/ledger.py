@@ -140,9 +140,8 @@ class Ledger:
         if {"epsilon", "delta"} <= set(given) and not os.path.lexists(self.path):
             terms = Terms.of(**given)
             name = named or check_label(Path(self.path).stem, "table")
-            about: dict[str, Any] = {"schema": digest, "table": name}
-            about["requester"] = self.requester
-            opening = new_entry("open", "the ceiling", terms, **about)
+            about: dict[str, Any] = {"requester": self.requester, "schema": digest}
+            opening = new_entry("open", "the ceiling", terms, table=name, **about)
             self._log.create(opening.text())
         own = self._read().terms
         for name, value in given.items():
@@ -258,9 +257,8 @@ class Ledger:
         Head
             The current head. Keep a copy elsewhere.
         """
-        if isinstance(expected_head, str):
-            expected_head = Head.of(expected_head)
-        log = Log(self.path, expected_head)
+        head = expected_head
+        log = Log(self.path, Head.of(head) if isinstance(head, str) else head)
         log.check_pages()
         return log.read(Totals())
 
