@@ -79,7 +79,7 @@ def read_file(path: str | os.PathLike[str], largest: int) -> bytes:
 
 
 def parse_json(text: bytes | str, form: type[F], what: str) -> F:
-    """Parse JSON text as a form. An error message begins with `what`."""
+    """Parse JSON text as an instance of `form`. Error messages begin with `what`."""
     try:
         found = msgspec.json.decode(text, type=form)
         if isinstance(found, msgspec.Struct):
@@ -90,7 +90,7 @@ def parse_json(text: bytes | str, form: type[F], what: str) -> F:
 
 
 def convert(value: Any, form: type[F], what: str) -> F:
-    """Convert a dict or other value to a form. An error message begins with `what`."""
+    """Convert a value to an instance of `form`. Error messages begin with `what`."""
     try:
         check_integers(value)
         return msgspec.convert(value, form)
@@ -133,7 +133,7 @@ def check_integers(value: Any) -> None:
 
 
 def write_json(form: msgspec.Struct, what: str) -> str:
-    """Return a form as indented JSON. Refuse values that could not be read back."""
+    """Return a `Form` as indented JSON. Refuse values that cannot be read back."""
     try:
         values = msgspec.to_builtins(form, enc_hook=_to_python)
         text = json.dumps(values, indent=1, allow_nan=False) + "\n"

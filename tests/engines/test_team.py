@@ -46,7 +46,7 @@ def gradients(engine, times):
 
 def make_job(taken):
     """Return a job without rows."""
-    nothing = kernels.Job(*[0] * len(kernels.Job._fields))
+    nothing = kernels.SweepJob(*[0] * len(kernels.SweepJob._fields))
     return nothing._replace(taken=taken.ctypes.data)
 
 

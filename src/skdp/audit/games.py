@@ -33,8 +33,8 @@ class Observation:
     residual : float64 (m,)
         (released - f(table)) / noise scale.
     shift : float64 (m,)
-        (f(other) - f(table)) / noise scale. Both sums use the same weights, which were
-        computed from the earlier releases.
+        (f(other) - f(table)) / noise scale. Both sums are computed from the same
+        earlier releases. In a step, for example, both use the same weights.
     mu_squared, delta : float
         The privacy cost that was charged to the privacy record.
     uncharged : int

@@ -184,9 +184,9 @@ def make_row_count_game(
 def make_shares_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game that releases how many rows are in each bin of a column.
+    """Return the game that releases how many rows are in each bin of two columns.
 
-    A fit uses these counts to place the knots of a curve.
+    A fit uses such counts to place the knots of curves.
     """
     names, noise = ("a", "b"), Randomness()
     both = [

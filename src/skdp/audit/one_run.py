@@ -1,11 +1,12 @@
 """Audit a single fit with many canaries (Steinke, Nasr and Jagielski 2023).
 
 For each of m canaries, a fair coin decides whether the canary is in the table. After
-one fit, an auditor guesses those coins that the releases reveal best. If the fit is
-(ε, δ)-private, the number of correct guesses is rarely larger than a binomial variable
-whose trials succeed with probability e^ε/(1 + e^ε), one trial for each guess. This
-holds even if the canaries influence each other [1]_. An audit with many fits
-gives a better lower bound on ε, but it takes too long if each fit is large.
+one fit, an auditor guesses those coins that the releases reveal best. Let W be a
+binomial variable with one trial for each guess and success probability e^ε/(1 + e^ε).
+If the fit is (ε, δ)-private, at least v guesses are correct with probability at most
+P[W ≥ v], plus a term proportional to δ. This holds even if the canaries influence each
+other [1]_. An audit with many fits gives a better lower bound on ε, but it takes too
+long if each fit is large.
 
 References
 ----------

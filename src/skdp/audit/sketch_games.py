@@ -45,7 +45,7 @@ def make_sketch_game(
     """
     engines = make_engines(MIXED, neighbours, group)
     loss, noise = Squared(1.0), Randomness()
-    # With this seed, a canary's image on the second set of directions has twice the
+    # With this seed, a canary's image on the second set of directions has √5 times the
     # length of its image on the first set.
     directions = randomised_hadamard(engines[0].records.layout.n_features, seed=1)
     sampling = Blocks.uniform(np.split(np.arange(len(directions)), 2))

@@ -126,10 +126,10 @@ def make_fit_setting(
 ) -> Setting:
     """Return the settings of an audit of short fits.
 
-    The audit finds noise that is 20 % too small if the two tables are as far apart as
-    the claim allows. Under replace-one, no two tables are that far apart, because the
-    tables whose gradients differ most have the same Gram matrix. Audits under
-    replace-one therefore need about five times as many trials.
+    The audit detects noise that is 20 % too small, provided that the sums of its two
+    tables differ by as much as the stated sensitivities allow. Under replace-one no two
+    tables do, because the tables whose gradients differ most have the same Gram matrix.
+    Audits under replace-one therefore need about five times as many trials.
     """
     mu = accountant.gdp_mu(epsilon, delta)
     group = bounds.best_group(mu)

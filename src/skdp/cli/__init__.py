@@ -249,7 +249,7 @@ def _skdp(
 class _Command(TyperCommand):
     """A command that refuses a repeated option, such as a second budget.
 
-    Only options that take a list of values may be repeated.
+    Only flags and options that take a list of values may be repeated.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -296,7 +296,7 @@ def _print_table(entries: list[Entry]) -> None:
 
 
 def _align_numbers(entries: list[Entry]) -> list[str]:
-    """Return a heading and a line for each entry, with its number, kind and cost."""
+    """Return one heading, and for each entry a line with its number, kind and cost."""
     rows = [["#", "kind", "ε", "μ²", "δ"]]
     for entry in entries:
         of = "" if entry.of is None else f" {entry.of}"

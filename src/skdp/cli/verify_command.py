@@ -35,11 +35,11 @@ def verify(
 
     ε is recomputed from the list of releases, in closed form and from privacy loss
     distributions. The privacy record is compared with the plan, and with the largest
-    influence that one row can have under the schema and the settings. With --ledger,
-    the ledger must contain the entry that paid for this model. The exit code is 0 if
-    privacy is claimed and everything agrees. It is 1 if something disagrees, or if no
-    privacy is claimed because of a seed or a lack of noise. It is 2 if there is no
-    saved model.
+    influence that one row (with a unit, one person) can have under the schema and the
+    settings. With --ledger, the ledger must contain the entry that paid for this model.
+    The exit code is 0 if privacy is claimed and everything agrees. It is 1 if something
+    disagrees, or if no privacy is claimed because of a seed or a lack of noise. It is 2
+    if there is no saved model.
     """
     import skdp
     from skdp.schema import check

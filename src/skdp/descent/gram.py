@@ -46,8 +46,8 @@ class Whitening:
     def dimension(self) -> float:
         """Expected squared length E‖Bx‖² of a whitened row, estimated from `share`.
 
-        It equals tr(A⁻¹G), where G is the true Gram matrix, and is at most d.
-        The value is at least 1 even if noise hides every direction. A smaller value
+        E‖Bx‖² equals tr(A⁻¹G), where G is the true Gram matrix. The estimate is at most
+        d. It is at least 1 even if noise hides every direction, because a smaller value
         could make the cap on gradients too small.
         """
         return max(1.0, float(self.share.sum()))
@@ -58,7 +58,7 @@ def whiten(
 ) -> Whitening:
     """Compute the whitening from the Gram matrix of the centred rows x - shift/2.
 
-    Here x is an encoded row and shift/2 is the centre of the rows. The result is
+    Here x is an encoded row and shift/2 is public (`GramPattern`). The result is
     B = A^(-1/2) T (I - ½ shift eᵀ), where T is the `prior`, A is the matrix of
     `Whitening` for the rows T(x - shift/2), and e selects the intercept. B includes the
     centring and T, so it is applied directly to encoded rows. Without a prior, T = I.

@@ -213,7 +213,8 @@ class Space:
     start : float64 (d, k)
         The weights w⁰ at which the run starts.
     spread : float
-        The spread of the target to which caps are proportional, or 1.
+        The target's spread, or 1 if caps do not depend on it. Caps are proportional to
+        this number.
     """
 
     gram: FloatArray

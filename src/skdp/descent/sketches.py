@@ -25,9 +25,9 @@ from skdp.schema import FloatArray, IntArray, Layout, check
 
 __all__ = ["Sketched", "bound_image", "randomised_hadamard"]
 
-#: A step leaves out directions whose squared length in the metric is below this share
-#: of the largest squared length. Up to rounding, they are linear combinations of the
-#: other directions of the set.
+#: If the directions of a set are linearly dependent, some eigenvalues of N_S (see
+#: `Sketched`) are zero up to rounding. A step leaves out the eigenvectors of all
+#: eigenvalues that are at most this share of the largest.
 SMALLEST = 1e-10
 
 

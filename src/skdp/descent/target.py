@@ -23,9 +23,10 @@ from skdp.schema import FloatArray
 
 #: Number of equal bins for a numeric target.
 N_BINS = 32
-#: Prior guesses, towards which noisy estimates are shrunk. CLASS_VARIANCE and
-#: MEAN_VARIANCE say how much a class's share, and the mean of a target in [-1, 1], vary
-#: from table to table. USUAL_SCALE is the usual mean absolute deviation of a target.
+#: Prior guesses, which decide how noisy estimates are shrunk. CLASS_VARIANCE and
+#: MEAN_VARIANCE are the variances of a class's share, and of the mean of a target in
+#: [-1, 1], from table to table. USUAL_SCALE is the usual mean absolute deviation of a
+#: target in [-1, 1].
 CLASS_VARIANCE, MEAN_VARIANCE, USUAL_SCALE = 0.08, 0.1, 0.25
 #: Spread of the residuals relative to the spread of the target, if the model explains
 #: two thirds of the target's variance.

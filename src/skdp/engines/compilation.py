@@ -55,5 +55,5 @@ event.register("numba:compile", CompilationListener())  # type: ignore[no-untype
 def compile_sweep() -> None:
     """Compile the sweep, or load it from the cache, before any row is read."""
     taken = np.zeros(1, np.int64)
-    nothing = kernels.Job(*[0] * len(kernels.Job._fields))
+    nothing = kernels.SweepJob(*[0] * len(kernels.SweepJob._fields))
     kernels.sweep(np.array(nothing._replace(taken=taken.ctypes.data)), 0)

@@ -44,7 +44,7 @@ FORMULAS = {
 class Formula(NamedTuple):
     """The formula for the slope of a loss.
 
-    The fields belong to a `kernels.Job`.
+    The fields belong to a `kernels.SweepJob`.
     """
 
     code: int
@@ -150,8 +150,8 @@ class CompiledEngine:
         chunks[:, 3] = [array.ctypes.data for array in self._margins] or 0
         chunks[:, 5:9] = bounds
 
-        def make_job(ranges: Ranges, totals: npt.NDArray[np.int64]) -> kernels.Job:
-            return kernels.Job(
+        def make_job(ranges: Ranges, totals: npt.NDArray[np.int64]) -> kernels.SweepJob:
+            return kernels.SweepJob(
                 *(ranges.array.ctypes.data, len(ranges.array)),
                 ranges.taken.ctypes.data,
                 *(chunks.ctypes.data, len(chunks)),

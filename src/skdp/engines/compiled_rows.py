@@ -68,7 +68,7 @@ class KernelRows:
 
     @classmethod
     def of(cls, chunk: Chunk, slots: Slots) -> KernelRows:
-        """Describe a chunk. Copy only arrays that a kernel cannot read in place."""
+        """Describe a chunk to kernels. Copy only arrays that they cannot read."""
         arrays = (*chunk.parts, chunk.target, chunk.weight)
         lengths = {array.shape[0] for array in arrays}
         check(len(lengths) == 1, "All arrays of a chunk must have the same length.")
@@ -228,8 +228,8 @@ def _as_matrix(part: AnyArray) -> AnyArray:
 def _as_positions(part: AnyArray, group: Group) -> AnyArray:
     """Return the positions of hat functions as contiguous uint32 (n, axes).
 
-    A kernel reads the knots below and above each position. So a position beyond the
-    last knot is replaced by the position of the spare slot.
+    A kernel reads the coordinates below and above each position. So a position beyond
+    the last coordinate of an axis is replaced by the position of the spare slot.
     """
     check(
         len(group.axes) in (1, 2) and part.shape[1] == len(group.axes),
@@ -255,7 +255,7 @@ class NumbersFirst:
     Attributes
     ----------
     dense : int array
-        The coordinates of numbers, in groups of kind "dense" and "ones".
+        The coordinates in groups of kind "dense" and "ones".
     slots : int array
         The first place of each group of codes.
     hats : list of (int, int, Group)

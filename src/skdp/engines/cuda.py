@@ -4,9 +4,10 @@ Rows are copied to the GPU once, with their targets, weights, caps and margins. 
 step, only the model's weights go to the GPU, and only sums come back. If the table does
 not fit into the GPU's memory, each step copies the rest of it in pieces.
 
-If a table has only single numbers and categories, and the loss has one output, one
-kernel of ``cuda_kernels.cu`` does all the work of a step. Otherwise, tiles of rows are
-expanded to matrices of integers, whose products are exact in double precision.
+If a table has only single numbers and categories, the loss has one output, and rows do
+not belong to persons, one kernel of ``cuda_kernels.cu`` does all the work of a step.
+Otherwise, or if there are too many columns or categories for this kernel, tiles of rows
+are expanded to matrices of integers, whose products are exact in double precision.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ class CudaEngine:
         return found
 
     def _table(self, formula: Formula) -> Any:
-        """Return the formula's table on the GPU, which is copied there once."""
+        """Return the formula's table on the GPU. It is copied there only once."""
         known, table = self._known_table
         if known is not formula.table:
             table = cupy.asarray(formula.table)

@@ -552,7 +552,7 @@ def _round(
                     slopes[c, i] = np.trunc(slopes[c, i] * factor)
 
 
-class Job(NamedTuple):
+class SweepJob(NamedTuple):
     """A sweep over rows, as the kernel `sweep` reads it.
 
     Attributes
@@ -615,7 +615,7 @@ def sweep(job: npt.NDArray[np.int64], thread: int) -> None:
     Parameters
     ----------
     job : int64 (16,)
-        Addresses and sizes, as `Job` lists them.
+        Addresses and sizes, as `SweepJob` lists them.
     thread : int
         Which of the job's totals this call adds to.
     """

@@ -74,7 +74,7 @@ class ReferenceEngine:
                 yield index, chunk, slice(start, start + ROWS)
 
     def _move_margins(self, units: FloatArray) -> None:
-        """Update the margins of all rows to the weights `units` (d, k)."""
+        """Update the margins of all rows to match the new weights `units` (d, k)."""
         if self._weights.shape != units.shape:
             self._weights = np.zeros_like(units)
             k = units.shape[1]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skdp.engines import kernels
-from skdp.engines.kernels import TILE, Job
+from skdp.engines.kernels import TILE, SweepJob
 from skdp.engines.team import Team
 
 #: Largest number of rows that one kernel call adds up in float64. Sums then stay below
@@ -127,7 +127,7 @@ class Threads:
 
     def sweep(
         self,
-        make_job: Callable[[Ranges, Totals], Job],
+        make_job: Callable[[Ranges, Totals], SweepJob],
         shape: tuple[int, ...],
         entries: int,
     ) -> Totals:

@@ -5,8 +5,9 @@ threads therefore start one after another, which takes longer than a sweep over 
 million rows. The threads of a `Team` stay in compiled code from one sweep to the next.
 They wait there for locks of the operating system, which need no interpreter.
 
-numba's own parallel loops would do the same. They end the process if a forked process
-uses them, or, with some of their libraries, if two threads use them at the same time.
+numba's own parallel loops would also work without the lock. But they kill a forked
+process that uses them. With some threading libraries, they also kill a process in which
+two threads use them at the same time.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from numba import types
 from numba.extending import intrinsic
 
 from skdp.engines import kernels
-from skdp.engines.kernels import Job
+from skdp.engines.kernels import SweepJob
 
 #: Words of a job that follow its fields: whether the threads must end, whether a sweep
 #: failed, and the addresses of two C functions that acquire and release a lock.
-END, FAILED, ACQUIRE, RELEASE = range(len(Job._fields), len(Job._fields) + 4)
+END, FAILED, ACQUIRE, RELEASE = range(len(SweepJob._fields), len(SweepJob._fields) + 4)
 
 Words = npt.NDArray[np.int64]
 
@@ -120,7 +121,7 @@ class Team:
             thread.start()
         weakref.finalize(self, _end, self._job, self._locks, threads, os.getpid())
 
-    def sweep(self, job: Job, n_threads: int) -> None:
+    def sweep(self, job: SweepJob, n_threads: int) -> None:
         """Let some of the threads sweep."""
         self._job[: len(job)] = job
         self._job[FAILED] = 0

@@ -96,7 +96,7 @@ class DecisionsMixin(ABC):
         """Choose curves and pairs, and release the facts that the choice needs.
 
         The number of rows is released if it is not known. If knots must be placed,
-        histograms of the numeric columns are released too.
+        histograms of the columns that they belong to are released too.
         """
         lines = None
         if rows is None:

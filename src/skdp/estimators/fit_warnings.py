@@ -63,7 +63,7 @@ class DoubtfulSchemaWarning(UserWarning):
 
 @dataclass(frozen=True)
 class _Sums:
-    """Released moments per row, and the standard deviations of their noise.
+    """Released sums divided by the number of rows, and the noise of these means.
 
     `centred` is nonzero for numbers that are measured from the middle of their range.
     `count_noise` is the noise of the row count, divided by the number of rows.

@@ -170,8 +170,8 @@ class OpenedTable:
     ) -> Schema:
         """Infer missing schema entries within a share of the privacy budget.
 
-        This costs `share` of the budget (of μ²). If categories or labels are inferred,
-        it also costs `share` · `part` of δ.
+        This costs at most `share` of the budget (of μ²). If categories or labels are
+        inferred, it also costs at most `share` · `part` of δ.
         """
         check(
             (counts is None) == (self.ids is None),
@@ -283,7 +283,7 @@ def open_table(
     target : Numeric, Categorical, RANGE or LEVELS
         The target's description, used if the schema has none.
     unit : str, list of str or column, optional
-        Names of columns that identify persons, or ids. By default, the schema's unit.
+        The columns that identify persons, or their ids. By default, the schema's unit.
     empty : bool
         Whether the table may have no rows.
     """

@@ -141,8 +141,8 @@ def _join_columns(
 def _make_step_name(column: str) -> str:
     """Return a name for a column's transformer that scikit-learn accepts.
 
-    scikit-learn refuses names that contain two underscores. It also refuses the names
-    of the arguments of ``ColumnTransformer``.
+    scikit-learn refuses names that contain two underscores in a row. It also refuses
+    the names of the arguments of ``ColumnTransformer``.
     """
     own = {"self", "remainder", *ColumnTransformer([]).get_params()}
     return (

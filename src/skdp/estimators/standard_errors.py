@@ -212,7 +212,8 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
 def find_computed(model: Any) -> npt.NDArray[np.bool_]:
     """Return a mask of the coefficients for which standard errors are computed.
 
-    If there are more than `MOST_WITH_PAIRS` coefficients, pairs are left out.
+    If there are more than `MOST_WITH_PAIRS` coefficients, those of pairs of columns
+    are left out.
     """
     layout = model._layout
     every = sum(group.width for group in layout.groups if group.kind != "ones") + 1

@@ -121,8 +121,8 @@ class Summary:
 
         The index has the name of the column and the label of the coefficient, such as
         a level. With three or more classes, the index starts with the class if there
-        are standard errors. Otherwise the frame has one column per class. Unknown
-        numbers are missing values.
+        are standard errors. If there are none, the frame has one column for each of
+        these classes. Unknown numbers are missing values.
         """
         from skdp.tables.readers import library
 

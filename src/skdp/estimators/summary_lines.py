@@ -133,7 +133,7 @@ class TermLine:
     lowest, highest : float
         The smallest and the largest effect.
     at : str
-        The point with the largest effect in size, among those whose standard error is
+        The point with the largest absolute effect, among those whose standard error is
         known. If no standard error is known, all points are compared.
     effect, std : float
         The effect at this point and its standard error, which is nan or infinite if it

@@ -140,8 +140,9 @@ def evaluate(
 
     **Guarantee.** For all tables that are neighbours, the result is post-processing of
     at most two Gaussian releases charged to ``privacy_``, which is (epsilon,
-    delta)-private. The amounts that a row adds to the cells depend only on that row and
-    on the model.
+    delta)-private. The amounts that a row adds to the cells depend only on that row, on
+    the model and on the earlier release. With a unit, they also depend on how many rows
+    the row's person has.
 
     Examples
     --------
@@ -192,8 +193,8 @@ def evaluate(
         public_rows = about.count_rows() if persons is None else len(persons)
     delta = default_delta(public_rows) if delta is None else delta
     check_budget(epsilon, delta, public_rows or None)
-    # The rows of a person together count as at most one row, and often as slightly
-    # less. Their sum over all persons is therefore not exactly the number of persons.
+    # The rows of a person together count as at most one row, and often as less. Their
+    # sum over all persons is therefore not exactly the number of persons.
     weighted = sample_weight is not None or about.ids is not None
     record = PrivacyRecord(
         epsilon=epsilon,

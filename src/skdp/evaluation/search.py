@@ -56,7 +56,7 @@ from skdp.schema import check
 TRIALS_PER_CANDIDATE = 3.5
 #: On average, one in this many rows scores models. All other rows fit them.
 PARTS = 5
-#: If the number of rows is public, a search refuses tables with fewer rows than this.
+#: Unless neighbours is add-remove, a search refuses tables with fewer rows than this.
 FEWEST_ROWS = 50
 #: An assumption that is stated in the record of every search.
 HELD_OUT = (
@@ -217,8 +217,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
         check(
             self.estimator.solver == OWN
             or find_delta_share(self.estimator.solver) == 0,
-            f"solver={self.estimator.solver!r} charges δ as well as μ, which a search "
-            "cannot add up. Use solver='skgd'.",
+            f"solver={self.estimator.solver!r} charges δ as well as μ. A search can "
+            "only add up μ. Use solver='skgd'.",
         )
         candidates = list_candidates(
             self.estimator, self.param_grid, self.n_candidates, self.random_state

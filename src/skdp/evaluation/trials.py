@@ -259,6 +259,6 @@ def run_random(
 def _enter(
     one: TrialResult, charged: Event, record: SearchRecord, score_record: SearchRecord
 ) -> None:
-    """Add the releases of a trial to the records of the fits and of the scores."""
+    """Add a trial's releases to two privacy records: for fits and for scores."""
     score_record.end(score_record.begin(charged.mu_squared), [one.score_record])
     record.end(charged, [one.model.privacy_])

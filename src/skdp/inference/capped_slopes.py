@@ -76,7 +76,7 @@ class Law(ABC):
 
     @abstractmethod
     def average(self, margins: FloatArray, caps: FloatArray) -> MeanSlopes:
-        """Return the mean derivative and mean square of slopes, capped at `caps`."""
+        """Cap slopes at `caps`. Return the means of their derivatives and squares."""
 
     @abstractmethod
     def steepen(self, margins: FloatArray) -> FloatArray:
@@ -117,7 +117,7 @@ class Classes(Law):
     """Classes with probabilities softmax(m).
 
     If there are two classes and one margin m, the second class has probability σ(m).
-    The slopes of class y are multiplied by `factors[y]`. A fit that weighs classes
+    The slopes of class y are multiplied by `factors[y]`. A fit that weights classes
     finds margins that are higher by log(factors[y]) than those of the true
     probabilities.
     """
@@ -292,7 +292,7 @@ def _list_points(law: Law, weighting: Weighting) -> list[tuple[float, float, Law
 def average_slopes(
     law: Law, weighting: Weighting, margins: FloatArray, caps: FloatArray
 ) -> MeanSlopes:
-    """Return the mean derivative and mean square of weighted, then capped, slopes."""
+    """Weight and cap slopes. Return the means of their derivatives and squares."""
     parts = [
         (share, weight, own.average(margins, caps / weight))
         for weight, share, own in _list_points(law, weighting)

@@ -190,11 +190,12 @@ def _read_ridge(penalty: object, d: int) -> FloatArray:
 
 
 def _project_seen(forces: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Return the projection matrix on the directions in which rows vary.
+    """Return the projection matrix onto the directions in which rows vary.
 
-    The matrix is in the basis `vectors`. In the other directions the true weights are
-    not defined, so there is no bias. An example is the direction that raises the
-    weights of all levels of a column and lowers the intercept.
+    The matrix is in the basis `vectors`. Rows do not determine the true weights in the
+    other directions, so the bias of the weights is not defined there. An example is the
+    direction that raises the weights of all levels of a column and lowers the
+    intercept.
     """
     values, own = np.linalg.eigh((forces + forces.T) / 2)
     kept = vectors.T @ own[:, values > 1e-9 * values[-1]]

@@ -73,7 +73,7 @@ class Learning:
         Share by which caps may change an effect: `EFFECT_ROOM`, or 0 if no slope can be
         capped.
     noise_std : float
-        Standard deviation of a step's noise.
+        Standard deviation of a step's noise, divided by the number of rows.
     curvature, pull : float
         β and λ, where steps have size 1/β and λ is the strength of the pull to the
         start.

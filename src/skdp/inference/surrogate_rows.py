@@ -129,10 +129,10 @@ def make_rows(layout: Layout, known: Moments) -> FloatArray:
     For a column of categories, this mean is the vector of probabilities from which the
     category is drawn. A knot of a curve is drawn in the same way. A number in [0, 1] is
     drawn from a beta distribution with this mean, and signed numbers from a normal
-    distribution. Second moments are therefore right, with two exceptions: between knots
-    of the same curve, and where a negative probability was replaced by zero. The draws
-    come from a Kronecker sequence, which is the same every time and more even than
-    random numbers.
+    distribution. Second moments are therefore right, with two exceptions: those of
+    knots of the same curve, and where a negative probability was replaced by zero. The
+    draws come from a Kronecker sequence, which is the same every time and more even
+    than random numbers.
     """
     d = layout.n_features
     n = max(N_ROWS, min(ROWS_PER_COORDINATE * d, MOST_ROWS), 4 * d)

@@ -97,9 +97,9 @@ class Varies:
         The variance according to the released matrix, and the standard deviation of the
         noise in this estimate.
     residuals : float64 (m, d)
-        For each coefficient, the weights q whose margins have this variance. Adding q
-        to the weights changes the coefficient by one. Among all such q, this one has
-        the smallest variance of its margins, as far as the noise allows.
+        A vector q for each coefficient. Adding q to the weights changes the coefficient
+        by one. Of all vectors that do so, q has the margins with the smallest variance,
+        up to noise. That variance is `estimate`.
     """
 
     estimate: FloatArray

@@ -9,8 +9,8 @@ that scikit-learn's searches compute from held-out rows are not charged to a led
 
 **Parts of the table.** The guarantee is about the table that the ledger belongs to. It
 covers a fit on a part of the table if other records do not affect whether a record is
-in that part. ``KFold`` splits by position, so it is covered if the number of rows is
-public, but not under add-remove, where an additional record moves the others.
+in that part. ``KFold`` splits by position. It is covered under zero-out and
+replace-one, but not under add-remove, where an additional record moves the others.
 ``StratifiedKFold``, scikit-learn's default for classifiers, looks at all labels and is
 never covered.
 """
@@ -320,7 +320,7 @@ class Ledger:
             The δ of the fit, by default the ledger's δ. If the budget is too small, the
             error message states the ε that is affordable at this δ.
         unit : str, optional
-            The unit (row or person) that the fit protects. It must be the ledger's.
+            The columns that identify a person, or None. It must be the ledger's unit.
 
         Raises
         ------

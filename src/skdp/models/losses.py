@@ -168,8 +168,8 @@ class Softmax(Loss):
     def usual_curvature(self) -> float:
         """The curvature ¼ of a logistic loss for one class against all others.
 
-        The bound ½ is reached only if two classes are equally likely and the others
-        have probability zero.
+        The curvature of this loss can be up to ½, but only if two classes are equally
+        likely and the others have probability zero.
         """
         return 0.25
 
@@ -315,11 +315,12 @@ class Poisson(Loss):
 
     @property
     def usual_curvature(self) -> float:
-        """The value ⅓, which was chosen because it leads to 480 steps.
+        """The value ⅓, which was chosen because it leads to 480 steps by default.
 
         The second derivative is exp(m), the predicted mean divided by the largest
         count. On the tables that were tried, its usual value was lower than ⅓, between
-        1/23 and 1/9, and 320 to 640 steps gave the best fits.
+        1/23 and 1/9, and 320 to 640 steps gave the best fits. With the default
+        `slope_bound`, the value ⅓ gives 480 steps.
         """
         return 1 / 3
 

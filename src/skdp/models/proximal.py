@@ -49,7 +49,7 @@ def fuse(weights: FloatArray, metric: FloatArray, strength: float) -> FloatArray
 
     This is the dynamic program of N. Johnson, "A dynamic programming algorithm for the
     fused lasso and L0-segmentation", Journal of Computational and Graphical Statistics
-    22 (2013), extended to a metric with a different number for each coordinate. Let
+    22 (2013), extended to a diagonal metric. Let
     c_i(b) be the least cost of u_1, …, u_i given u_i = b. The program computes the
     derivative of each c_i, clipped to ±strength. It is piecewise linear in b, and is
     stored as a list of knots. At each knot, the list has the changes of the slope and

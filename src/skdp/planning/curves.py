@@ -29,10 +29,12 @@ MOST_INTERVALS = 32
 #: Along each numeric column of a pair: the ratio of the number of intervals to
 #: (nν/R²)^(1/4), which `choose_n_pair_knots` explains, and the largest number.
 PAIR_INTERVALS, MOST_PAIR_INTERVALS = 0.8, 8
-#: Pairs are added if nν/R² (see `choose_n_knots`) is at least this large, for numeric
-#: targets and for classes. A class carries less information than a numeric target.
+#: With pairs="auto", pairs are added if nν/R² (see `choose_n_knots`) is at least this
+#: large, for numeric targets and for classes. A class carries less information than a
+#: numeric target.
 NUMBER_PAIRS, CLASS_PAIRS = 42.0, 160.0
-#: Pairs are not added if the model would then have more coordinates than this.
+#: With pairs="auto", pairs are not added if the model would then have more coordinates
+#: than this.
 MOST_COORDINATES = 1500
 #: Largest share of knots that follow the released histogram.
 FOLLOW = 0.5
@@ -69,9 +71,9 @@ def choose_curves(
         The public or released number of rows, the Gaussian-DP parameter of the
         remaining budget, and which tables are neighbours.
     knots : int, "auto" or None
-        The number of knots of each numeric column whose description does not state it.
-        With "auto", it is chosen by `choose_n_knots`. With None, these columns get
-        straight lines.
+        The number of knots of each numeric column whose description has neither knots
+        nor bins. With "auto", it is chosen by `choose_n_knots`. With None, these
+        columns get straight lines.
     pairs : "auto", "all", list of pairs of names, or None
         The pairs to add: as many as the rows support, all pairs of columns, the listed
         pairs, or none.

@@ -66,8 +66,9 @@ def descend(
     of coordinates and noise η ∼ N(0, σ_S² I), and computes
     θ^{k+1} = θ^k - ΓC(∇f(θ^k) + η). Here Γ is the diagonal matrix of step sizes,
     C = I_S P⁻¹, and P is the diagonal matrix of the probabilities P(j ∈ S). The average
-    of θ¹, …, θ^K is w^{t+1}. There are two additions to the paper: weights are clipped
-    to ±1024, and if there is a penalty, each step applies its proximal map.
+    of θ¹, …, θ^K is w^{t+1}. In addition to the paper, only two things are done to the
+    weights: they are clipped to ±1024, and if there is a penalty, each step applies its
+    proximal map.
 
     Parameters
     ----------
@@ -104,7 +105,7 @@ def descend(
         A separable penalty, by default none, as in the paper.
     elliptical : bool
         Whether the noise on a set is elliptical (`Diagonal`) instead of isotropic. This
-        is possible only if f is an encoded table.
+        is possible only if f is an encoded table and `noise` is not given.
     average : callable K -> weights (K,)
         How θ¹, …, θ^K are averaged (`skdp.descent.averages`).
     engine : callable Records -> Engine

@@ -362,7 +362,7 @@ def describe_constant(
 def _signal(
     n_rows: float, epsilon: float, delta: float, neighbours: Neighbours
 ) -> float:
-    """Return nν, the number of rows divided by the noise of a sum.
+    """Return nν, the signal-to-noise ratio of a sum over n rows.
 
     As in `planning.rule`, ν is the Gaussian-DP parameter μ of the budget, or μ/2 if a
     record may be replaced.

@@ -117,7 +117,7 @@ class Plan:
         """Return the noise multiplier of every step in a run that may spend `budget`.
 
         `budget` is the sum of μ² over all releases of the run, including those that the
-        geometry makes before the first step.
+        geometry makes before the first step and after the last one.
         """
         releases = self.n_steps * self.n_restarts
         share = math.sqrt(budget * (1.0 - self.geometry.share))

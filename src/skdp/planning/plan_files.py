@@ -133,8 +133,8 @@ def plan_summary(plan: Any) -> dict[str, Any]:
 def plan_digest(plan: Any) -> str | None:
     """Return the SHA-256 of a plan's JSON, or None if the plan cannot be written.
 
-    A plan cannot be written if it is only a summary, or if a user defined one of its
-    parts.
+    A plan cannot be written if it is only a summary, if a user defined one of its
+    parts, or if its average is not in `AVERAGES`.
     """
     if isinstance(plan, dict):
         return None

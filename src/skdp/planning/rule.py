@@ -60,7 +60,8 @@ LOW_SIGNAL, LOWEST_CAP = 500.0, 0.65
 #: Share of the clipped amount that remains as bias. The rest cancels, because residuals
 #: have both signs.
 COHERENCE = 0.1
-#: Ratio of the ridge to √p·cap/(nν), where p is the number of coordinates.
+#: Ratio of the ridge to √p·cap/(nν√(1 - s)), where p is the number of coordinates, and
+#: s is the share of μ² that is not spent on steps.
 SHRINKAGE = 0.2
 #: Norm of the weights that a run on a wide table aims for.
 WIDE_NORM = 10.0

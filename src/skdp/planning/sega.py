@@ -75,8 +75,8 @@ class Sega:
         )
         check(
             bool(self.decay < alpha * p.min()),
-            f"The decay {self.decay:g} must be below damping times the smallest "
-            f"probability, {alpha * p.min():g}. Lower share, modulus or ridge.",
+            f"The decay ({self.decay:g}) must be below `damping` times the smallest "
+            f"probability ({alpha * p.min():g}). Reduce `share`, `modulus` or `ridge`.",
         )
         least = least_metric(self.smoothness, p, alpha, self.decay, self.share)
         check(
@@ -116,8 +116,8 @@ class Sega:
         """Return N, the expected increase of the distance by the noise of one step.
 
         The distance at the start is V0 (see `compute_start`).
-        N = Σ_j s_j (1/p_j² + α² c_j)/(Q_j - M_j), where c is from `find_constants`, and
-        the other letters are those of `Sega`.
+        N = Σ_j s_j (1/p_j² + α² c_j)/(Q_j - M_j), where s_j is defined below, c is from
+        `find_constants`, and the other letters are those of `Sega`.
 
         Parameters
         ----------

@@ -103,7 +103,7 @@ class Row:
         R², as returned by `theory.distance_squared`, or an upper bound that the row
         uses instead.
     condition : float
-        max_i(M_i/p_i)/μ, or an upper bound that the row uses instead.
+        max_i(M_i/p_i)/μ, or d/μ_M in the row of DP-CD.
     convex_printed, convex, strongly_convex_printed, strongly_convex : Rate
         The bounds, as printed and corrected.
     """
@@ -233,9 +233,10 @@ def _coordinate_rows(problem: ProblemConstants) -> list[_Factors]:
 
 
 def _full_rows(problem: ProblemConstants) -> list[_Factors]:
-    """Return the rows for one block (b = 1), with M and with M_max I.
+    """Return the two rows of the table for one block (b = 1).
 
-    Here M_max is the largest entry of M. The row with M_max I is the row of DP-SGD. Its
+    The first row is for the metric M, the second for M_max I. Here M_max is the largest
+    entry of M. The row with M_max I is the row of DP-SGD. Its
     factors do not depend on M_max. They are L√d·R_I (convex), where R_I is the
     Euclidean distance ‖w0 - w*‖, and L²d/μ (strongly convex).
     """

@@ -279,8 +279,9 @@ def compute_threshold(noise_std: float, delta: float, n_levels: int = 1) -> floa
     """Return the threshold for the noisy counts of categories.
 
     The noisy count of a category that only one record has exceeds the threshold with
-    probability at most `delta`. A person may have up to `n_levels` such categories,
-    whose counts c_k add up to at most one.
+    probability at most `delta`. If a record is a person with several rows, it may have
+    up to `n_levels` such categories. It then adds a fraction c_k to the count of each,
+    and these fractions add up to at most one.
 
     Notes
     -----

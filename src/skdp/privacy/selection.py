@@ -67,7 +67,7 @@ SLACK = ALLOWED_DRAWS * accountant.SLACK_PER_DRAW
 
 
 def trial_delta(epsilon: float, mu: float) -> float:
-    """Return δ(ε) of a trial that is μ-GDP, apart from the error of the sampler.
+    """Return δ(ε) of a trial, including the error of the sampler.
 
     Notes
     -----

@@ -67,7 +67,7 @@ class Profile:
     deltas: FloatArray
 
     def delta(self, epsilon: float) -> float:
-        """Return the bound at any ε ≥ 0, read at the nearest grid point below."""
+        """Return the bound on δ at any ε ≥ 0, from the nearest grid point below ε."""
         at = int(np.searchsorted(self.epsilons, epsilon, side="right")) - 1
         return float(self.deltas[at])
 

@@ -92,7 +92,7 @@ class RowCounts:
         -----
         **Guarantee.** For every table whose rows were all counted by `add`, in any
         order and any batches, the shares 1/m of a person's rows add up to at most one.
-        They depend on the number of this person's rows and on `least` alone. A row
+        They depend only on the number of this person's rows and on `least`. A row
         without an id could belong to anyone, so its divisor is 0.
         """
         last = len(ids.values)
@@ -128,10 +128,11 @@ def divide_caps(records: Records, caps: Sequence[AnyArray]) -> Sequence[AnyArray
 
     Notes
     -----
-    **Guarantee.** For all integer caps c_i ≥ 0 and every person with at most m rows,
-    ⌊c_i/m⌋ ≤ c_i/m. If the schema has no unit, the caps are returned unchanged. They
-    are also returned unchanged if the rows are in other processes, because each process
-    calls this function for its own rows.
+    **Guarantee.** For all integer caps c_i ≥ 0 and every divisor m, the new cap
+    ⌊c_i/m⌋ is at most c_i/m. A person has at most m rows, so the new caps of these rows
+    add up to at most the largest c_i. If the schema has no unit, the caps are returned
+    unchanged. They are also returned unchanged if the rows are in other processes,
+    because each process calls this function for its own rows.
     """
     if records.layout.unit is None or records.elsewhere:
         return caps

@@ -300,7 +300,7 @@ def describe_evaluation(found: Evaluation) -> list[tuple[str, str]]:
 
 
 def draw_evaluation(found: Evaluation) -> dict[str, Any]:
-    """Return the scores, the calibration table, and positions for its picture."""
+    """Return the scores, the calibration table, and the coordinates of its plot."""
     scale = Axis(low=0.0, high=1.0)
     drawn = []
     for one in found.calibration:

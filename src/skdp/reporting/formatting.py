@@ -89,7 +89,7 @@ class Axis:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Return the position of a number in percent.
+        """Return where a number lies on the axis, in percent of its length.
 
         Numbers outside the axis are placed at its ends.
         """

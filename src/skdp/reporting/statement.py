@@ -83,7 +83,7 @@ def detection_rate(record: PrivacyRecord, false_alarms: float = FALSE_ALARMS) ->
 
 
 def failure_rate(record: PrivacyRecord) -> float:
-    """Return an upper bound on the probability that odds change by more than e^ε.
+    """Return an upper bound on the probability that odds change by a factor above e^ε.
 
     δ itself is not such a bound. Let P and P' be the laws of the releases on the two
     tables. Let δ(·) be the record's curve, and S the set on which P > e^ε P'. Then

@@ -25,7 +25,7 @@ from skdp.schema.validation import FloatArray, check, check_numbers, list_values
 
 
 class CodedCells(Protocol):
-    """Categorical cells as a reader returns them, which are `values[codes]`.
+    """Categorical cells as a reader returns them. The cells are `values[codes]`.
 
     A code that is not an index of `values` means that the cell is missing.
     """

@@ -3,8 +3,8 @@
 The hat function of a knot is 1 at the knot, 0 at all other knots, and linear in
 between. At every position, at most two hats are nonzero. No hat is negative, and their
 sum is one. Products of the hats of two columns have the same properties, but up to four
-of them are nonzero. In a pair, a categorical column has one knot per category, and its
-cells lie on these knots.
+of them are nonzero. In a pair, the categories of a categorical column are treated like
+knots, and its cells lie on them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Pair:
     signed = False
 
     def join(self, name: str, columns: Mapping[str, Column]) -> Pair:
-        """Return the pair with the descriptions of its columns from a schema."""
+        """Return this pair, with the descriptions of its two columns filled in."""
         found: list[Numeric | Categorical] = []
         for other in (self.first, self.second):
             column = columns.get(other)

@@ -76,8 +76,9 @@ from skdp.solvers.problem import Problem
 
 #: Largest number of rounds in a run without noise. Its result needs no proof.
 ROUNDS = 1000
-#: Newton steps use difference quotients of slopes over these distances, alternately.
-#: The second is the spacing of the tables from which slopes are read.
+#: Newton steps use difference quotients of slopes, alternately at these two distances
+#: on either side of the margin. The second distance is the spacing of the tables from
+#: which slopes are read.
 STEPS = (1e-6, 1.0 / 128)
 #: Largest ratio of the curvature of the loss, summed over all rows, to the curvature of
 #: the quadratic term.

@@ -97,8 +97,8 @@ def choose_steps(problem: Problem, mu: float) -> int:
     Up to constants, R²/T is the error of stopping after T steps, and R c √T is the
     error due to noise. R = √β·G is a public guess of Σ √M_j |w_j|. It assumes that the
     weights of each of the G columns have ℓ₁ norm 1. The noise enters by
-    c = L√(2 log d)/(nμ√β), where L bounds the norm of a record's gradient, and d is the
-    number of coordinates.
+    c = L√(2 log(1 + d))/(nμ√β), where L bounds the norm of a record's gradient, and d
+    is the number of coordinates.
     """
     layout = problem.layout
     if mu == math.inf:

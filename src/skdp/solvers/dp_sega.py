@@ -4,8 +4,8 @@ SEGA (Hanzely, Mishchenko, Richtárik 2018) keeps an estimate h of the gradient.
 draws a set S of coordinates, here the coordinates of one column, and looks at the
 gradient on S alone. It corrects h there, and moves *all* coordinates along an unbiased
 estimate of the whole gradient. Every step can therefore apply the proximal map of a
-penalty that couples coordinates. Algorithm 1 (`descent.algorithm1`) can only apply the
-proximal map of a separable penalty.
+penalty that couples coordinates. The steps of Algorithm 1 of the paper move only the
+coordinates in S, so a penalty must not couple these with other coordinates.
 
 The private step releases the gradient sum on S, through Algorithm 1 and the function
 `release`. Let g̃ be the released value divided by the number of rows n. The step is
@@ -91,7 +91,8 @@ def dp_sega(
         gradient is not reduced.
     metric : float64 (d,), optional
         The inverse step sizes. The default is the smallest metric for which the bound
-        is proved. A metric that you pass must be public.
+        is proved, but at least twice the smoothness constants. A metric that you pass
+        must be public.
     decay : float
         The rate ρ at which old iterates lose weight. The result is an average in which
         the iterate θ_k has a weight proportional to (1 - ρ)^(-k).

@@ -190,10 +190,11 @@ def compute_paper_noise(
 ) -> float:
     """Return the noise multiplier of Theorem 2.1 for T steps at the given rate.
 
-    The theorem is for n² steps, each along n times the gradient of one record. If such
-    gradients have norms of at most L, it uses σ² = 32 L² n² log(n/δ) log(1/δ)/ε². The
-    noise multiplier is then z = σ/(nL) = √(32 log(n/δ) log(1/δ))/ε. For T steps at rate
-    q, the same proof gives q√T times this z.
+    The theorem is for n² steps, each along n times the gradient of one record. If the
+    gradient of one record has a norm of at most L, it uses
+    σ² = 32 L² n² log(n/δ) log(1/δ)/ε². The noise multiplier is then
+    z = σ/(nL) = √(32 log(n/δ) log(1/δ))/ε. For T steps at rate q, the same proof gives
+    q√T times this z.
     """
     logs = math.log(n_rows / delta) * math.log(1.0 / delta)
     return rate * math.sqrt(32.0 * n_steps * logs) / epsilon

@@ -259,7 +259,7 @@ class Difference:
 def bound_margin(layout: Layout, move: FloatArray) -> float:
     """Return a bound on ‖x·move‖ over all encoded rows x.
 
-    `move` is the difference of two weights.
+    `move` is the difference of two weight vectors.
     """
     sizes = np.linalg.norm(move, axis=1)
     total = 0.0

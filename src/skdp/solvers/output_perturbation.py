@@ -67,8 +67,7 @@ from skdp.solvers.problem import (
 
 QUERY = "minimiser of the penalised loss, charged beforehand"
 
-#: Before noise is added, weights are rounded by at most half of this
-#: (`queries.stated`).
+#: Before noise is added, each number is rounded by at most this (`queries.stated`).
 GRID = 2.0**-31
 
 
@@ -77,9 +76,9 @@ def choose_ridge(problem: Problem, mu: float) -> float:
 
     Let H be the Hessian of the mean loss, and w* its minimiser. The bias is ½ λ‖w*‖².
     The noise costs ½ tr(H) (cL/(nλμ))². Here L bounds the norm of a record's gradient,
-    c is 2 for replace-one and 1 otherwise, and tr(H) ≤ βR². The sum of bias and noise
-    is smallest at λ³ = 2βR² (cL/(nμ))²/‖w*‖². The public guess of ‖w*‖ assumes that
-    each column's weights have norm 1.
+    c is 2 for replace-one and 1 otherwise, and tr(H) ≤ βR². With this bound in place of
+    tr(H), the sum of bias and noise is smallest at λ³ = 2βR² (cL/(nμ))²/‖w*‖². The
+    public guess of ‖w*‖ assumes that each column's weights have norm 1.
     """
     times = queries.count_changes(problem.neighbours)
     norm = problem.row_norm

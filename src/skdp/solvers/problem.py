@@ -295,7 +295,7 @@ def open_run(
 
 
 def charge_run(run: Run, event: Event) -> PrivacyRecord:
-    """Charge an event before data is read, and return a second record for its releases.
+    """Charge an event before data is read. Return a privacy record for its releases.
 
     Use the returned privacy record for the releases that belong to the event. Charges
     to it do not count, because the event has been charged already. The released values

@@ -270,7 +270,7 @@ def _is_number(cell: object) -> bool:
 
 
 def as_text(cell: object) -> str | None:
-    """Return a cell as a string to compare with levels, or None if it cannot be one."""
+    """Return a cell as a string to compare with levels, or None for other types."""
     cell = plain(cell)
     if isinstance(cell, str):
         return cell

@@ -245,8 +245,8 @@ def _read_columns(
 def _opens_last(block: bytes, delimiter: bytes) -> bool:
     """Return whether the last line has an unclosed quote.
 
-    In any other line, an unclosed quote joins the next line, which a count of the
-    records reveals. The last line has no next line.
+    In any other line, an unclosed quote merges the line with the next one, so a count
+    of the records reveals it. The last line has no next line.
     """
     last = block[block.rfind(b"\n", 0, -1) + 1 :]
     return b'"' in last and close_quotes(last, delimiter) != last

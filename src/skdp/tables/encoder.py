@@ -82,7 +82,7 @@ class Encoder:
         return made.chunks
 
     def _share(self, chunk: Chunk) -> Chunk:
-        """Return the chunk with a shared array as weights, if all weights are one.
+        """Return the chunk with a shared array of ones, if all its weights are 1.
 
         This saves memory, because other chunks use the same array.
         """

@@ -89,7 +89,7 @@ def _arrays(chunk: Chunk) -> list[AnyArray]:
 
 
 def _write(chunk: Chunk, file: IO[bytes]) -> FileChunk:
-    """Write a chunk to the end of a file, and return a chunk of views of the file."""
+    """Append a chunk to a file, and return a chunk whose arrays are read from there."""
     start = file.seek(0, 2)
     start += -start % mmap.ALLOCATIONGRANULARITY
     places: list[int] = []

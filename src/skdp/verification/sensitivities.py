@@ -157,9 +157,9 @@ def list_skgd(given: Given) -> list[Expected]:
 def _bound_centred(group: Group) -> float:
     """Return the largest squared norm of a column's coordinates after centring.
 
-    A number in [0, 1] is at most ½ from the middle. The w hat functions of a curve have
-    a sum s, which is 1, or 0 if the row has no position. Their squared norm is at most
-    s². Subtracting a constant c from each of them lowers this bound by 2cs - wc².
+    A number in [0, 1] is at most ½ from the middle. The w hats of a curve or pair have
+    a sum s ≤ 1 and a squared norm of at most s². Subtracting c from each of them lowers
+    this bound by 2cs - wc². The result is convex in s, so s = 0 or s = 1 is the worst.
     """
     if group.kind == "dense":
         return 0.25 if group.width == 1 and not group.signed else 1.0
