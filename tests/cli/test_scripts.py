@@ -131,7 +131,7 @@ def test_compiling_is_not_announced_where_nobody_reads(
     """As in a cold start, whose line would spoil what a script parses."""
     event = SimpleNamespace(data={"dispatcher": kernels.sweep})
     announce = compilation.CompilationListener().on_start
-    monkeypatch.setattr(compiled, "compile_sweep", lambda _: announce(event))
+    monkeypatch.setattr(compiled, "compile_sweep", lambda: announce(event))
     code, _, err = call("demo", "--rows", "60", *options)
     assert (code, "compiling" in err) == (0, told)
     assert told or err == ""

@@ -4,6 +4,7 @@ import gc
 import logging
 import pickle
 import sys
+from functools import partial
 
 import dask
 import dask.dataframe as dd
@@ -109,7 +110,8 @@ def test_large_files_are_split(cluster, frame, undisturbed, tmp_path, monkeypatc
     frame.to_parquet(tmp_path / "t.parquet", row_group_size=300)
     with Client(cluster):
         for name in ("t.csv", "t.parquet"):
-            placed = dask_table.place_files(tmp_path / name, dask_client.Cluster())
+            given = tmp_path / name, None, None, None
+            placed, *_ = dask_table.place_files(*given, dask_client.Cluster())
             assert len(placed._parts) > 4
             made = model(engine="dask").fit(tmp_path / name)
             assert (made.weights_ == undisturbed).all()
@@ -127,6 +129,13 @@ def test_an_address_is_enough(cluster, folder, undisturbed, tmp_path, monkeypatc
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert not stopped.value.code
+    words = ["--epsilon", "1", "--seed", "1", "--cluster", address, "--quiet"]
+    for command in (["discover"], ["evaluate", tmp_path / "m"]):
+        given = map(str, [*command, folder, *words])
+        monkeypatch.setattr(sys, "argv", ["skdp", *given])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        assert not stopped.value.code
     whole = skdp.LogisticRegression(schema=SCHEMA, epsilon=3.0, random_state=1)
     same = skdp.load(tmp_path / "m").weights_ == whole.fit(folder).weights_
     assert same.all()
@@ -251,7 +260,7 @@ def test_no_value_of_a_record_is_in_a_log_or_a_key(cluster, frame, caplog):
     with Client(cluster), pytest.MonkeyPatch.context() as patch:
         patch.setattr(dask_client.Cluster, "submit", noted)
         model().fit(good)
-        with pytest.raises(ValueError, match="has no column 'age'"):
+        with pytest.raises(ValueError, match=r"In partition 0: .* no column 'age'"):
             model().fit(bad)
 
         def fail(*arguments):
@@ -303,6 +312,26 @@ def test_sums_of_many_workers_are_added_in_a_tree(cluster, monkeypatch):
 
 def _give(table, target):
     return [table]
+
+
+def test_an_error_names_its_file_and_no_cell(tmp_path):
+    def fail(error, table):
+        raise error
+
+    path = tmp_path / "a.csv"
+    path.write_text(f"age\n{SECRET}\n")
+    quoting = UnicodeDecodeError("utf-8", SECRET.encode(), 0, 1, SECRET)
+    for error, said in (
+        (quoting, "In 'a.csv': A worker failed with UnicodeDecodeError."),
+        (ValueError("No column."), "In 'a.csv': No column."),
+        (ValueError("'a.csv' is bad."), "'a.csv' is bad."),
+        (FileNotFoundError(2, "No", str(path)), f"[Errno 2] No: '{path}'"),
+    ):
+        answer = dask_tasks.call(partial(fail, error), path)
+        assert str(answer.error) == said
+        assert SECRET not in repr(vars(answer.error))
+    away = dask_tasks.call(partial(fail, quoting), tmp_path / "b.csv")
+    assert "worker of the cluster does not find the file" in str(away.error)
 
 
 def test_messages_of_other_libraries_stay_on_the_worker():

@@ -111,6 +111,24 @@ def test_fits_scores_and_discoveries_have_the_bits_of_one_process(
     assert (inferred[0].weights_ == inferred[1].weights_).all()
 
 
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+def test_a_search_has_the_bits_of_one_process(client, frame, folder, relation):
+    found, there = [], dd.from_pandas(frame, npartitions=3)
+    alone, away = (folder, there) if relation == "add-remove" else (frame, folder)
+    for table, engine in ((alone, "auto"), (away, "dask")):
+        search = skdp.PrivateSearchCV(
+            model(neighbours=relation, random_state=None, engine=engine),
+            {"alpha": [0.01, 1.0]},
+            epsilon=6.0,
+            method="split",
+            random_state=1,
+        ).fit(table)
+        scores = [trial.score for trial in search.results_]
+        weights = search.best_estimator_.weights_.tolist()
+        found.append((scores, search.best_params_, weights))
+    assert found[0] == found[1]
+
+
 def test_ids_stay_on_the_workers(client, folder, caplog, monkeypatch):
     """The caller receives the number of persons, and no task's text has an id."""
     arrived, scheduler = [], client.cluster.scheduler
@@ -161,13 +179,25 @@ def test_counts_that_are_lost_with_a_worker_are_counted_again(
     assert (made.weights_ == undisturbed.weights_).all()
 
 
-def test_what_is_refused(client, frame, folder):
-    there = dd.from_pandas(frame, npartitions=2)
-    with pytest.raises(ValueError, match="unit must name columns of the table"):
-        model().fit(there, unit=frame["who"].to_numpy())
-    search = skdp.PrivateSearchCV(model(engine="dask"), {"alpha": [0.1, 1.0]})
-    with pytest.raises(ValueError, match="assigns each person to a fold"):
-        search.fit(there)
+def test_ids_may_be_a_series_of_dask(client, frame, caplog):
+    rows = replace(SCHEMA, unit=None)
+    bare = frame.drop(columns="who").set_index(np.arange(3000) // 2)  # repeats labels
+    here = model(schema=rows).fit(bare, unit=frame["who"].to_numpy())
+    there = dd.from_pandas(bare, npartitions=3)
+    ids = dd.from_pandas(frame["who"].set_axis(bare.index), npartitions=3)
+    made = model(schema=rows).fit(there, unit=ids)
+    assert (made.weights_ == here.weights_).all()
+    assert made.privacy_.unit == here.privacy_.unit
+    scores = [
+        skdp.evaluate(here, table, unit=unit, epsilon=1.0, random_state=2).scores
+        for table, unit in ((bare, frame["who"]), (there, ids))
+    ]
+    assert scores[0] == scores[1]
+    shorter = ids.map_partitions(lambda part: part[:-1], meta=ids._meta)
+    with pytest.raises(ValueError, match="unit must have as many rows as the table"):
+        model(schema=rows).fit(there, unit=shorter)
+    assert SECRET not in caplog.text
+    assert "Compute Failed" not in caplog.text
 
 
 def _list_parts(folder):

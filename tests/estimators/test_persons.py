@@ -10,9 +10,12 @@ import pytest
 import skdp
 from skdp.estimators import ConstantModelWarning
 from skdp.estimators.base import ESTIMATORS
+from skdp.evaluation.folds import split_persons
 from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.units import RowCounts
 from skdp.solvers import SOLVERS
-from skdp.tables import encoder
+from skdp.tables import encoder, readers
+from skdp.tables.ids import Ids
 
 ROWS = skdp.Schema(
     {"x": skdp.Numeric(0, 1), "c": skdp.Categorical(["a", "b"])},
@@ -255,23 +258,29 @@ def test_scores_are_those_of_persons():
 
 
 def test_a_search_keeps_the_rows_of_a_person_together(monkeypatch):
-    seen = []
-    real = skdp.LogisticRegression.fit
-    monkeypatch.setattr(
-        skdp.LogisticRegression,
-        "fit",
-        lambda self, X, *rest: seen.append(set(X["id"])) or real(self, X, *rest),
-    )
+    seen, rows = [], TABLE["id"].value_counts().to_dict()
+    real = RowCounts.find_divisors
+
+    def noted(self, ids):
+        found = real(self, ids)
+        pairs = zip(ids.codes, found.tolist(), strict=True)
+        used = {ids.values[code]: divisor for code, divisor in pairs if divisor}
+        assert used.items() <= rows.items()  # a person's rows are all in one part
+        seen.append(set(used))
+        return found
+
+    monkeypatch.setattr(RowCounts, "find_divisors", noted)
     model = skdp.LogisticRegression(schema=SCHEMA, n_steps=5)
     search = skdp.PrivateSearchCV(
         model, {"alpha": [1e-5, 1.0]}, epsilon=4.0, method="split"
     )
     search.fit(TABLE)
-    everyone = set(TABLE["id"])
-    assert seen[0] == seen[1]  # all trials share the parts
-    assert 0.6 < len(seen[0]) / len(everyone) < 0.95
-    kept = TABLE[TABLE["id"].isin(seen[0])]
-    assert len(kept) > len(seen[0])
+    fits, scores = seen[::2], seen[1::2]
+    assert fits[0] == fits[1]  # all trials share the parts
+    assert scores[0] == scores[1]
+    assert fits[0] | scores[0] == set(rows)
+    assert not fits[0] & scores[0]
+    assert 0.6 < len(fits[0]) / len(rows) < 0.95
     assert search.privacy_.unit == search.score_privacy_.unit == "id"
     assert "Each person was held out for scoring" in str(search.privacy_)
 
@@ -283,6 +292,23 @@ def test_folds_take_a_person_whole():
         assert len(train) + len(test) == len(ids)
     with pytest.raises(ValueError, match="as many rows"):
         next(skdp.RandomFolds(4).split(TABLE, groups=ids[:5]))
+
+
+def test_the_fold_of_a_person_does_not_depend_on_others():
+    """Nor on the order of rows, on how ids are stored, or on where they are read."""
+    ids = TABLE["id"].to_numpy()
+    folds = skdp.RandomFolds(4, random_state=1)
+    held_out = set(ids[next(folds.split(ids, groups=ids))[1]])
+    fewer = ids[::-1][ids[::-1] != ids[0]]
+    for groups in (fewer, fewer.astype(str)):
+        own = set(fewer[next(folds.split(fewer, groups=groups))[1]])
+        assert own == held_out - {ids[0]}
+    parts = split_persons(Ids.of("id"), folds)
+    counts = [part.count(readers.source(TABLE)) for part in parts]
+    assert len(counts[0]) + len(counts[1]) == len(set(ids))
+    assert len(counts[1]) == len(held_out)
+    drawn = {tuple(next(skdp.RandomFolds(2).split(ids, groups=ids))[1]) for _ in "123"}
+    assert len(drawn) == 3  # without a seed, each split has a key of its own
 
 
 def test_standard_errors_treat_a_person_as_one_observation():

@@ -17,6 +17,7 @@ from skdp.cli.console import (
     write_out,
 )
 from skdp.cli.options import (
+    Cluster,
     Delta,
     Epsilon,
     Ledger,
@@ -31,6 +32,7 @@ from skdp.cli.options import (
     Unit,
     User,
     choose_reader,
+    name_engine,
     open_ledger,
 )
 
@@ -65,6 +67,7 @@ def discover(
     purpose: Purpose = None,
     user: User = None,
     seed: Seed = None,
+    cluster: Cluster = None,
     out: OutFile = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -88,6 +91,7 @@ def discover(
         unit=unit or None,
         neighbours=neighbours.value,
         ledger=open_ledger(ledger, purpose, user, seed),
+        engine=name_engine(cluster),
         random_state=seed,
         verbose=shows_progress(as_json, quiet),
     )

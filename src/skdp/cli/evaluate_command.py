@@ -18,6 +18,7 @@ from skdp.cli.console import (
     write_out,
 )
 from skdp.cli.options import (
+    Cluster,
     Delta,
     Epsilon,
     Exposure,
@@ -35,6 +36,7 @@ from skdp.cli.options import (
     User,
     choose_reader,
     load_model,
+    name_engine,
     open_ledger,
     read_exposure,
 )
@@ -70,6 +72,7 @@ def evaluate(
     purpose: Purpose = None,
     user: User = None,
     seed: Seed = None,
+    cluster: Cluster = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -98,6 +101,7 @@ def evaluate(
         neighbours=neighbours.value,
         n_rows=rows,
         ledger=open_ledger(ledger, purpose, user, seed),
+        engine=name_engine(cluster),
         random_state=seed,
         verbose=shows_progress(as_json, quiet),
         max_weight=1.0 if max_exposure is None else max_exposure,

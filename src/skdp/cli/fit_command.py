@@ -43,6 +43,7 @@ from skdp.cli.options import (
     User,
     choose_model,
     choose_reader,
+    name_engine,
     open_ledger,
     read_exposure,
     read_schema,
@@ -123,7 +124,7 @@ def fit(
         ledger=open_ledger(ledger, purpose, user, seed),
         seed=seed,
         n_threads=threads,
-        engine="auto" if cluster is None else f"dask://{cluster}",
+        engine=name_engine(cluster),
         verbose=shows_progress(as_json, quiet),
         out=out,
     )

@@ -184,6 +184,11 @@ def load_model(path: Path) -> Any:
     return skdp.load(path)
 
 
+def name_engine(cluster: str | None) -> str:
+    """Return the name of the engine for the option ``--cluster``."""
+    return "auto" if cluster is None else f"dask://{cluster}"
+
+
 def read_exposure(
     exposure: str | None, offset: str | None, most: float | None
 ) -> dict[str, Any]:

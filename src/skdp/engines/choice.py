@@ -31,7 +31,9 @@ class EngineEntry:
     location : str
         The engine's module and class, as ``"module:class"``.
     package : str, optional
-        The optional package that the engine imports.
+        The package that the engine imports.
+    extra : str, optional
+        The extra of skdp that installs the package, if skdp alone does not.
     threaded : bool
         Whether the class takes ``n_threads``.
     addressed : bool
@@ -41,6 +43,7 @@ class EngineEntry:
 
     location: str
     package: str | None = None
+    extra: str | None = None
     threaded: bool = False
     addressed: bool = False
 
@@ -64,10 +67,13 @@ ENGINES: dict[str, EngineEntry] = {
         location="skdp.engines.compiled:CompiledEngine", package="numba", threaded=True
     ),
     "reference": EngineEntry(location="skdp.engines.reference:ReferenceEngine"),
-    "cuda": EngineEntry(location="skdp.engines.cuda:CudaEngine", package="cupy"),
+    "cuda": EngineEntry(
+        location="skdp.engines.cuda:CudaEngine", package="cupy", extra="cuda"
+    ),
     "dask": EngineEntry(
         location="skdp.engines.dask_engine:DaskEngine",
         package="distributed",
+        extra="dask",
         threaded=True,
         addressed=True,
     ),
@@ -103,12 +109,19 @@ def choose_engine(name: str = "auto", n_threads: int | None = None) -> MakeEngin
         The number of threads, for engines that use threads. By default the engine
         decides, and usually uses all cores.
     """
-    name, _, address = name_engine(name).partition("://")
+    name, mark, address = name_engine(name).partition("://")
     entry = ENGINES[name]
-    check(not address or entry.addressed, f"engine={name!r} takes no address.")
+    check(not mark or entry.addressed, f"engine={name!r} takes no address.")
+    check(
+        not mark or bool(address),
+        f"The address of the cluster is empty. Use '{name}://host:port', or {name!r} "
+        "for the current client.",
+    )
     if not entry.is_installed():
+        wanted = entry.package if entry.extra is None else f"'skdp[{entry.extra}]'"
         raise ImportError(
-            f"engine={name!r} requires {entry.package}, which is not installed."
+            f"engine={name!r} requires {entry.package}, which is not installed: pip "
+            f"install {wanted}."
         )
     engine = entry.load()
     options: dict[str, Any] = {"n_threads": n_threads} if entry.threaded else {}
@@ -122,14 +135,19 @@ def is_dask(table: Any) -> bool:
 
 
 def place_table(
-    table: Any, y: Any, sample_weight: Any, name: str, n_threads: int | None
-) -> tuple[Any, Any, Any, MakeEngine]:
+    table: Any,
+    y: Any,
+    sample_weight: Any,
+    unit: Any,
+    name: str,
+    n_threads: int | None,
+) -> tuple[Any, Any, Any, Any, MakeEngine]:
     """Choose an engine, and prepare a table for the processes that will read it.
 
     Dask data frames are read by the workers of a cluster. So are files, if the engine
     is ``"dask"``. All other tables are read by this process, and are returned
-    unchanged. The result is the table, its target, its weights, and a function that
-    makes the engine.
+    unchanged. The result is the table, its target, its weights, its ids, and a function
+    that makes the engine.
     """
     frame = is_dask(table)
     placed = isinstance(table, PlacedTable)
@@ -143,11 +161,10 @@ def place_table(
         f"A Dask data frame requires engine='dask', got {name!r}.",
     )
     if kind != "dask" or not (frame or isinstance(table, (str, PathLike))):
-        return table, y, sample_weight, engine
+        return table, y, sample_weight, unit, engine
     from skdp.engines.dask_client import Cluster
     from skdp.engines.dask_table import place_files, place_frame
 
     cluster = Cluster(address or None, n_threads)
-    if frame:
-        return *place_frame(table, y, sample_weight, cluster), engine
-    return place_files(table, cluster), y, sample_weight, engine
+    place = place_frame if frame else place_files
+    return *place(table, y, sample_weight, unit, cluster), engine

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
 
+import dask
 import numpy as np
 
 from skdp.engines import dask_tasks
@@ -19,8 +20,10 @@ from skdp.privacy.encoding import Records
 from skdp.privacy.units import RowCounts
 from skdp.schema import IntArray, Layout, check
 from skdp.tables import arrays, folder, readers
+from skdp.tables.batches import check_rows
 from skdp.tables.csv import CSV
-from skdp.tables.ids import Ids
+from skdp.tables.exposures import Exposure
+from skdp.tables.ids import GIVEN, Ids
 from skdp.tables.placed import PlacedColumn, PlacedTable, Read
 from skdp.tables.readers import Source, count_rows
 
@@ -88,11 +91,7 @@ class ClusterTable(PlacedTable):
 
     def count_rows_per_unit(self, ids: Ids, least: int) -> RowCounts:
         """Count the rows of each person. The ids and counts stay on the workers."""
-        check(
-            ids.given is None,
-            "unit must name columns of the table. Separate ids cannot be used if the "
-            "rows are on the workers of a cluster.",
-        )
+        assert ids.given is None  # `place_frame` and `place_files` refuse arrays
         return ClusterCounts(self._cluster, self._parts, ids, least)
 
     def encode(
@@ -124,46 +123,83 @@ class _Compute:
 
 
 def place_frame(
-    table: Any, y: Any, sample_weight: Any, cluster: Cluster
-) -> tuple[ClusterTable, Any, Any]:
-    """Wrap a Dask data frame, its target and its weights for reading by workers."""
-    frames = table.to_delayed()
-    given: list[list[Any]] = []
-    columns: list[Any] = []
-    for what, one in (("y", y), ("sample_weight", sample_weight)):
-        if one is None or (isinstance(one, str) and what == "sample_weight"):
-            given.append([one] * len(frames))
-            columns.append(one)
-            continue
-        check(
-            hasattr(one, "to_delayed"),
-            f"{what} must be a Dask series if the table is a Dask data frame, got "
-            f"{type(one).__name__}.",
-        )
-        parts = one.to_delayed()
-        check(
-            len(parts) == len(frames),
-            f"{what} must have as many partitions as the table.",
-        )
-        given.append([_Compute(part) for part in parts])
-        columns.append(PlacedColumn(arrays.kind_of(readers.column(one._meta, what))))
+    table: Any, y: Any, sample_weight: Any, unit: Any, cluster: Cluster
+) -> tuple[ClusterTable, Any, Any, Any]:
+    """Wrap a Dask data frame, its target, weights and ids for reading by workers."""
+    check(
+        hasattr(table, "columns") and hasattr(table, "to_delayed"),
+        "A table of Dask must be a data frame, whose columns have names, got "
+        f"{type(table).__name__}. dask.dataframe.from_dask_array makes a data frame.",
+    )
+    frames, example = list(table.to_delayed()), table._meta
+    targets, target = _place_column("y", y, len(frames))
+    weights, weight = _place_column("sample_weight", sample_weight, len(frames))
+    if not (unit is None or isinstance(unit, (str, list, tuple, Ids))):
+        ids, _ = _place_column("unit", unit, len(frames))
+        work = dask.delayed(dask_tasks.call, pure=False)
+        pairs = zip(frames, ids, strict=True)
+        frames = [work(_add_ids, frame, own.delayed) for frame, own in pairs]
+        example, unit = _add_ids(example, unit._meta), Ids(GIVEN)
     parts = [
         Part(_Compute(frame), target, weight, anywhere=True)
-        for frame, target, weight in zip(frames, *given, strict=True)
+        for frame, target, weight in zip(frames, targets, weights, strict=True)
     ]
-    placed = ClusterTable(cluster, parts, table._meta)
-    return placed, columns[0], columns[1]
+    return ClusterTable(cluster, parts, example), target, weight, unit
 
 
-def place_files(given: str | PathLike[str], cluster: Cluster) -> ClusterTable:
+def _place_column(what: str, given: Any, n_parts: int) -> tuple[list[Any], Any]:
+    """Return the cells of each part, and the column as the calling process sees it."""
+    if given is None or isinstance(given, str):
+        return [given] * n_parts, given
+    if isinstance(given, Exposure):
+        own, column = _place_column(given.role, given.weights, n_parts)
+        if not isinstance(column, PlacedColumn):
+            return [given] * n_parts, given
+        work = dask.delayed(Exposure, pure=False)
+        wrapped = [_Compute(work(one.delayed, given.logarithms)) for one in own]
+        return wrapped, replace(given, weights=column)
+    check(
+        hasattr(given, "to_delayed"),
+        f"{what} must be a Dask series or the name of a column if the table is a Dask "
+        f"data frame, got {type(given).__module__.partition('.')[0]}'s "
+        f"{type(given).__name__}.",
+    )
+    parts = given.to_delayed()
+    check(len(parts) == n_parts, f"{what} must have as many partitions as the table.")
+    kind = arrays.kind_of(readers.column(given._meta, what))
+    return [_Compute(part) for part in parts], PlacedColumn(kind)
+
+
+def _add_ids(table: Any, ids: Any) -> Any:
+    """Return a data frame with one more column, named `GIVEN`, for the ids."""
+    check_rows(len(table) == len(ids), "unit")
+    own = ids.set_axis(table.index) if hasattr(ids, "set_axis") else ids
+    return table.assign(**{GIVEN: own})
+
+
+def place_files(
+    given: str | PathLike[str], y: Any, sample_weight: Any, unit: Any, cluster: Cluster
+) -> tuple[ClusterTable, Any, Any, Any]:
     """Return the files at a path as a table that the cluster's workers read.
 
     Each file is one partition, or several if it is large.
     """
+    weights = sample_weight
+    if isinstance(sample_weight, Exposure):
+        weights = sample_weight.weights
+    named = unit is None or isinstance(unit, (str, list, tuple))
+    for what, one in (("y", y), ("sample_weight", weights), ("unit", unit)):
+        check(
+            one is None or isinstance(one, str) or (what == "unit" and named),
+            f"{what} must name a column of the files, because the workers of a cluster "
+            f"read them, got {type(one).__name__}.",
+        )
     files = folder.list_files(given)
     if files is None:
         files = [given if isinstance(given, CSV) else Path(given)]
     readers.file(files[0], None)  # refuses a file that is not there
+    for file in files:
+        check(os.path.exists(file), f"There is no file {os.fspath(file)!r}.")
     sizes = [os.path.getsize(file) for file in files]
     threads = sum(cluster.find_workers().values())
     most = max(LEAST_BYTES, sum(sizes) / (PARTITIONS * threads))
@@ -172,11 +208,13 @@ def place_files(given: str | PathLike[str], cluster: Cluster) -> ClusterTable:
         path = os.path.abspath(file)
         whole = replace(file, path=path) if isinstance(file, CSV) else Path(path)
         if size <= most:
-            parts.append(Part(whole, size=float(size)))
+            parts.append(Part(whole, y, sample_weight, size=float(size)))
         else:
             sections = readers.split_file(whole, most)
-            parts += [Part(section, size=section.size) for section in sections]
-    return ClusterTable(cluster, parts, parts[0].table)
+            own = [Part(one, y, sample_weight, size=one.size) for one in sections]
+            parts += own
+    table = ClusterTable(cluster, parts, parts[0].table)
+    return table, y, sample_weight, unit
 
 
 def _hand_out(parts: Sequence[Part], counts: RowCounts | None) -> Sequence[Part]:
@@ -189,8 +227,8 @@ def _hand_out(parts: Sequence[Part], counts: RowCounts | None) -> Sequence[Part]
 
 def _refuse_reading(at: Sequence[int], rows: int) -> NoReturn:
     raise ValueError(
-        "A search assigns each person to a fold in one process, but the rows of this "
-        "table stay on the workers of a cluster. Load the table on one machine instead."
+        "The rows of this table stay on the workers of a cluster, so this process "
+        "cannot read them."
     )
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
@@ -142,10 +144,14 @@ class Job:
 def hold(name: Name, read: Read, *arguments: Any) -> Partition:
     """Read a partition. The worker keeps its rows for as long as Dask keeps the result.
 
-    Arguments that are answers of other tasks are replaced by their totals.
+    Arguments that are answers of other tasks are replaced by their totals. An error
+    names the partition's file, or its number if it is not a file.
     """
     answer = call(read, *arguments)
-    partition = Partition(answer.total, answer.error)
+    error = answer.error
+    if error is not None and not isinstance(arguments[0], PathLike):
+        error = type(error)(f"In partition {name[1]}: {error}")
+    partition = Partition(answer.total, error)
     _get_shelf(get_worker())[name] = partition
     return partition
 
@@ -191,7 +197,8 @@ def call(work: Callable[..., Any], *arguments: Any) -> Answer:
     """Call a function, and return its result or its error.
 
     Arguments that are answers of other tasks, or lists of them, are replaced by their
-    totals. If one of these answers has an error, that answer is returned instead.
+    totals. If one of these answers has an error, that answer is returned instead. If
+    the first argument is a file, an error names the file.
     """
     for one in arguments:
         for answer in one if isinstance(one, list) else [one]:
@@ -200,7 +207,7 @@ def call(work: Callable[..., Any], *arguments: Any) -> Answer:
     try:
         return Answer(work(*map(_get_totals, arguments)))
     except Exception as error:
-        return Answer(error=_make_public(error))
+        return Answer(error=_name_file(_make_public(error), *arguments[:1]))
 
 
 def _get_totals(argument: Any) -> Any:
@@ -285,6 +292,24 @@ def _make_public(error: Exception) -> Exception:
     if type(error) in PUBLIC_ERRORS:  # errors of other libraries derive from these
         return error.with_traceback(None)
     return RuntimeError(f"A worker failed with {type(error).__name__}.")
+
+
+def _name_file(error: Exception, table: Any = None) -> Exception:
+    """Return the error with the name of the file that a task has read.
+
+    Names of files are public, because the caller has listed them.
+    """
+    if not isinstance(table, PathLike):
+        return error
+    path = Path(table)
+    if not path.exists():
+        return ValueError(
+            f"A worker of the cluster does not find the file {str(path)!r}. Workers "
+            "must be able to read all files, under the same paths as this process."
+        )
+    if path.name in str(error):
+        return error
+    return type(error)(f"In {path.name!r}: {error}")
 
 
 def _get_shelf(worker: Any) -> WeakValueDictionary[Name, Partition]:

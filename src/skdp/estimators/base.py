@@ -187,8 +187,8 @@ class PrivateLinearModel(
             The fitted estimator.
         """
         private_rows = self.neighbours == "add-remove"
-        placed = place_table(X, y, sample_weight, self.engine, self.n_threads)
-        table, y, weight, engine = placed
+        where = self.engine, self.n_threads
+        table, y, weight, unit, engine = place_table(X, y, sample_weight, unit, *where)
         opened = open_table(
             table,
             y,

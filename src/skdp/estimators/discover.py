@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from skdp.engines.choice import place_table
 from skdp.estimators.display import show_work
 from skdp.estimators.inputs import accept_table, refuse_dates
 from skdp.estimators.labels import type_labels
@@ -76,6 +77,7 @@ def discover(
     unit: Any = None,
     neighbours: str = "add-remove",
     ledger: Any = None,
+    engine: str = "auto",
     random_state: int | None = None,
     verbose: int = 0,
 ) -> Discovery:
@@ -99,6 +101,8 @@ def discover(
         As for estimators.
     ledger : Ledger or absolute path, optional
         The ledger of the table. It is charged before a record is read.
+    engine : str
+        As for estimators. With "dask", the workers of a cluster read files.
     random_state : int, optional
         A seed, for tests. A seeded discovery claims no privacy.
     verbose : int
@@ -133,6 +137,7 @@ def discover(
     check_budget_types(epsilon, delta)
     book = open_ledger(ledger, epsilon, random_state)
     listed = list_values(categorical, "categorical")
+    table, _, _, unit, _ = place_table(table, None, None, unit, engine, None)
     opened = _open(accept_table(table), target, listed, unit)
     check_unit(opened.ids, neighbours=neighbours)
     rows = None
@@ -211,7 +216,8 @@ def _make_readable(column: Any) -> Any:
     """Return a column whose range is rounded outwards to readable numbers."""
     if not isinstance(column, Numeric):
         return column
-    low, high = round_down(column.low), -round_down(-column.high)
+    # Adding 0 turns -0 into 0.
+    low, high = round_down(column.low) + 0.0, 0.0 - round_down(-column.high)
     if 0 < low <= NEAR_ZERO * high:
         low = 0.0
     elif 0 > high >= NEAR_ZERO * low:

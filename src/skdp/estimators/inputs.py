@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import DataConversionWarning
 
+from skdp.engines.choice import is_dask
 from skdp.schema import Schema, check
 from skdp.schema.validation import check_numbers
 from skdp.tables import arrays
@@ -102,7 +103,7 @@ def accept_column(y: Any, what: str = "y") -> Any:
 
     An (n, 1) array is flattened, with a warning.
     """
-    if y is None or isinstance(y, str):
+    if y is None or isinstance(y, str) or is_dask(y):  # workers read Dask's columns
         return y
     if not _has_reader(y) and hasattr(y, "__array__"):
         y = np.asarray(y)

@@ -43,8 +43,9 @@ def check_solver(model: Any, loss: Loss, table: Any = None) -> None:
     solver = _find_solver(model.solver)
     check(
         not (solver.reads_rows and isinstance(table, PlacedTable)),
-        f"solver={model.solver!r} needs all rows in one process, but a cluster keeps "
-        "them on its workers. Use solver='skgd'.",
+        f"solver={model.solver!r} {solver.reads_rows}, so it needs all rows in one "
+        "process, but a cluster keeps them on its workers. On a cluster, use one of "
+        f"{_list_summing(loss)}.",
     )
     check(
         not solver.losses or loss.name in solver.losses,
@@ -124,6 +125,14 @@ def _find_solver(name: Any) -> Any:
         f"solver must be 'skgd' or one of {sorted(SOLVERS)}, got {name!r}.",
     )
     return SOLVERS[name]
+
+
+def _list_summing(loss: Loss) -> list[str]:
+    """Return the solvers for a loss that only need sums over rows."""
+    from skdp.solvers import SOLVERS
+
+    fit = {n: s for n, s in SOLVERS.items() if not s.losses or loss.name in s.losses}
+    return [OWN, *(name for name, solver in fit.items() if not solver.reads_rows)]
 
 
 def _list_settings(settings: Any) -> dict[str, Any]:

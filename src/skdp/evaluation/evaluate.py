@@ -165,10 +165,6 @@ def evaluate(
     check_budget_types(epsilon, delta)
     book = open_ledger(ledger, epsilon, random_state)
     name = model.engine if engine is None else engine
-    placed = place_table(table, y, sample_weight, name, model.n_threads)
-    table, y, sample_weight, _ = placed
-    table, y = accept_table(table), accept_column(y)
-    sample_weight = accept_column(sample_weight, "sample_weight")
     check(
         not model._exposed or exposure is not None or offset is not None,
         "The model was fitted with exposures, so it predicts counts per unit of "
@@ -176,6 +172,10 @@ def evaluate(
     )
     if exposure is not None or offset is not None:
         sample_weight = accept_exposure(model, sample_weight, exposure, offset)
+    given = table, y, sample_weight, unit
+    table, y, sample_weight, unit, _ = place_table(*given, name, model.n_threads)
+    table, y = accept_table(table), accept_column(y)
+    sample_weight = accept_column(sample_weight, "sample_weight")
     unit = model.schema_.unit if unit is None else unit
     check(
         not (isinstance(unit, str) and unit == GIVEN),

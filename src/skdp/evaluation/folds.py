@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from skdp.privacy.encoding import Coded
+from skdp.estimators.preparation import OpenedTable
 from skdp.privacy.randomness import Randomness
+from skdp.privacy.units import SomePersons, find_buckets
 from skdp.schema import IntArray, check
 from skdp.tables import readers
-from skdp.tables.ids import find_ids
+from skdp.tables.ids import Ids, find_ids
 from skdp.tables.placed import PlacedColumn, PlacedTable
 
 
@@ -53,8 +54,13 @@ class RandomFolds:
     The number of rows in a fold needs the same protection as the number of rows in the
     table.
 
-    If rows belong to persons, pass their ids as ``groups``. Then one fold is drawn for
-    each person, and the guarantee and its proof hold with persons in place of rows.
+    If rows belong to persons, pass their ids as ``groups``. The fold of a person is a
+    keyed hash (BLAKE2b) of the person's id, with a key that is drawn for each split.
+    The guarantee then holds with persons in place of rows. For a person who is added,
+    removed or left out, the proof holds for every key, because the folds of all others
+    are the same in both tables. For a person who is replaced by another, the new id
+    must have the same chances as the old one, given the folds of all others. This
+    holds if the hash is a pseudorandom function of the id, as it is designed to be.
 
     Examples
     --------
@@ -98,13 +104,14 @@ class RandomFolds:
             X = next(iter(X.values()))
         n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
         noise = Randomness(self.random_state)
+        key = b"" if groups is None else _draw_key(noise)
         fold = self._draw(noise, n_rows)
         if groups is not None:
-            coded = isinstance(groups, Coded)
-            ids = groups if coded else find_ids([readers.column(groups, "groups")])
+            ids = find_ids([readers.column(groups, "groups")])
             check(len(ids.codes) == n_rows, "groups must have as many rows as X.")
-            drawn, known = self._draw(noise, len(ids.values)), ids.codes >= 0
-            fold[known] = drawn[ids.codes[known]]
+            known = ids.codes >= 0
+            own = find_buckets(ids.values, self.n_splits, key)
+            fold[known] = own[ids.codes[known]]
         for one in range(self.n_splits):
             yield np.flatnonzero(fold != one), np.flatnonzero(fold == one)
 
@@ -112,6 +119,46 @@ class RandomFolds:
         """Draw `size` folds independently of one another."""
         words = noise.words(size) % np.uint64(self.n_splits)
         return np.asarray(words.astype(np.int64))
+
+
+def _draw_key(noise: Randomness) -> bytes:
+    return noise.words(4).tobytes()
+
+
+def split_persons(ids: Ids, folds: RandomFolds) -> tuple[Ids, Ids]:
+    """Draw folds of persons, and return the ids outside and inside the first fold.
+
+    No id is read here. Each process that holds rows finds out for itself which rows
+    belong to these persons, so the rows may be in any process.
+    """
+    key = _draw_key(Randomness(folds.random_state))
+    parts = [SomePersons(key, folds.n_splits, 0, inside) for inside in (False, True)]
+    return ids.choose(parts[0]), ids.choose(parts[1])
+
+
+def divide_table(
+    about: OpenedTable, weights: Any, folds: RandomFolds
+) -> tuple[tuple[Any, Any, Any, Ids | None], tuple[Any, Any, Ids | None], int | None]:
+    """Divide a table into a part that fits models and a part that scores them.
+
+    Return the table, target, weights and ids of the first part, the table, target and
+    ids of the second part, and the number of rows in the second part.
+
+    If rows belong to persons, both parts are the whole table, and their ids say which
+    persons to use. Then the number of rows is None.
+    """
+    table, y = about.table, about.y
+    if y is None and about.schema is not None:
+        y = about.schema.target_name  # it may have been passed as y
+    if about.ids is not None:
+        others, held_out = split_persons(about.ids, folds)
+        return (table, y, weights, others), (table, y, held_out), None
+    n_rows = about.count_rows()  # only decides how many folds are drawn
+    kept, out = next(folds.split(range(n_rows)))
+    own = take_weights(weights, kept, n_rows)
+    targets = [y if isinstance(y, str) else take_rows(y, at) for at in (kept, out)]
+    fit_part = take_rows(table, kept), targets[0], own, None
+    return fit_part, (take_rows(table, out), targets[1], None), len(out)
 
 
 def take_rows(table: Any, at: IntArray) -> Any:

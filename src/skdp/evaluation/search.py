@@ -27,7 +27,7 @@ from skdp.estimators.persons import (
 from skdp.estimators.preparation import OpenedTable, open_table
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.evaluation.best_model import BestModelMixin
-from skdp.evaluation.folds import RandomFolds, take_rows, take_weights
+from skdp.evaluation.folds import RandomFolds, divide_table
 from skdp.evaluation.metrics import (
     METRICS,
     choose_metrics,
@@ -201,7 +201,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
         ----------
         X, y : table and column
             As for the estimator's ``fit``, but files are accepted only if a Dask
-            cluster reads them.
+            cluster reads them or if there is a unit.
         sample_weight : column or str, optional
             Weight of each record in the fits. Scores weight all records equally.
         unit : column, str or list of str, optional
@@ -233,7 +233,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
         model = self.estimator
         private_rows = model.neighbours == "add-remove"
         place = model.engine, model.n_threads
-        table, y, weights, _ = place_table(X, y, sample_weight, *place)
+        table, y, weights, unit, _ = place_table(X, y, sample_weight, unit, *place)
         weights = accept_column(weights, "sample_weight")
         given = {"schema": model.schema, "bounds": model.bounds}
         target = model._target()
@@ -258,8 +258,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
         assumptions = (*about.assumptions, *count, held_out)
         terms = delta, len(candidates), stop, about.unit_name
         record = self._open_record(assumptions, *terms)
-        parts = about.table, about.y, weights
-        trials = self._prepare_trials(about, parts, rows, record)
+        trials = self._prepare_trials(about, weights, rows, record)
         public = ("For the rows that score models, the models are public.",)
         score_record = self._open_record(public, *terms)
         many = count_in_words(len(candidates), "candidate")
@@ -322,7 +321,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
     def _prepare_trials(
         self,
         about: OpenedTable,
-        given: tuple[Any, Any, Any],
+        weights: Any,
         rows: int | None,
         record: SearchRecord,
     ) -> Trials:
@@ -347,20 +346,15 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
             f"A search needs at least {FEWEST_ROWS} {name_counted(about.ids)}, got "
             f"{rows}.",
         )
-        table, y, weights = given
-        n_rows = about.count_rows()  # only decides how many folds are drawn
         folds = RandomFolds(PARTS, random_state=self.random_state)
-        whole = None if about.ids is None else about.ids.read_whole(about.source)
-        kept, out = next(folds.split(range(n_rows), groups=whole))
-        weights = take_weights(weights, kept, n_rows)
-        ids = [None if about.ids is None else about.ids.take(at) for at in (kept, out)]
+        fit_part, score_part, score_rows = divide_table(about, weights, folds)
         guess = (rows or EXPECTED_ROWS) / PARTS
         return Trials(
             estimator=model,
-            fit_part=(take_rows(table, kept), take_rows(y, kept), weights, ids[0]),
-            score_part=(take_rows(table, out), take_rows(y, out), ids[1]),
+            fit_part=fit_part,
+            score_part=score_part,
             fit_rows=_part_rows(model, rows, guess) if private_rows and rows else None,
-            score_rows=None if private_rows or whole is not None else len(out),
+            score_rows=None if private_rows else score_rows,
             expected_rows=guess,
             scoring=scoring,
             scale=choose_scale(model, schema, self.max_loss, self.max_residual),

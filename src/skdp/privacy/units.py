@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from skdp.privacy.encoding import AnyArray, Coded, Records
 from skdp.privacy.grid import UNIT_BITS
@@ -20,6 +22,54 @@ from skdp.schema import IntArray, check
 
 if TYPE_CHECKING:
     from skdp.privacy.queries import Slopes
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SomePersons:
+    """The persons in one of several folds, or all persons outside of it.
+
+    Attributes
+    ----------
+    key : bytes
+        Random bytes, which must be drawn once for all folds.
+    n_folds, fold : int
+        The number of folds, and the number of this fold.
+    inside : bool
+        Whether the persons in the fold are meant, rather than all others.
+    """
+
+    key: bytes
+    n_folds: int
+    fold: int
+    inside: bool
+
+    def contain(self, ids: Sequence[object]) -> BoolArray:
+        """Return for each id whether the person is one of them.
+
+        Notes
+        -----
+        **Guarantee.** For all tables, the answer for a person depends on the key and on
+        this person's id alone. With the same key, a person is either in a fold or
+        outside of it, in every process that asks.
+        """
+        own: BoolArray = find_buckets(ids, self.n_folds, self.key) == self.fold
+        return own if self.inside else ~own
+
+
+def find_buckets(ids: Iterable[object], n_buckets: int, key: bytes = b"") -> IntArray:
+    """Return a number from 0 to n_buckets - 1 for each id, by a keyed hash of the id.
+
+    Equal ids have equal numbers in every process.
+    """
+    empty, digests = hashlib.blake2b(digest_size=8, key=key), []
+    for one in ids:
+        state = empty.copy()
+        state.update(repr(one).encode())
+        digests.append(state.digest())
+    words = np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
+    return np.asarray((words % np.uint64(n_buckets)).astype(np.int64))
 
 
 class RowCounts:
@@ -64,9 +114,9 @@ class RowCounts:
         Equal ids are in the same part, whichever process counted them.
         """
         parts = [RowCounts(self.least) for _ in range(n_parts)]
-        for value, count in self._rows.items():
-            digest = hashlib.blake2b(repr(value).encode(), digest_size=8).digest()
-            parts[int.from_bytes(digest) % n_parts]._rows[value] = count
+        places = find_buckets(self._rows, n_parts).tolist()
+        for place, (value, count) in zip(places, self._rows.items(), strict=True):
+            parts[place]._rows[value] = count
         return parts
 
     def join(self, others: Iterable[RowCounts]) -> RowCounts:
@@ -81,6 +131,13 @@ class RowCounts:
         """Return these counts for only those persons that `wanted` contains."""
         found = RowCounts(self.least)
         found._rows = {value: self._rows[value] for value in wanted._rows}
+        return found
+
+    def choose(self, some: SomePersons) -> RowCounts:
+        """Return these counts for only some persons. Rows of others have divisor 0."""
+        found = RowCounts(self.least)
+        chosen = some.contain([*self._rows]).tolist()
+        found._rows = dict(compress(self._rows.items(), chosen))
         return found
 
     def find_divisors(self, ids: Coded) -> IntArray:

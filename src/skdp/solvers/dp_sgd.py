@@ -44,7 +44,7 @@ NOISELESS_STEPS, MOST_STEPS = 3000, 10_000
 ANALYSED_STEPS = 2500
 
 
-@register_solver(delta_share=DELTA_SHARE, reads_rows=True)
+@register_solver(delta_share=DELTA_SHARE, reads_rows="draws random batches of rows")
 def dp_sgd(
     problem: Problem,
     *,

@@ -52,7 +52,7 @@ FULL_SHARE = 0.8
 PRINTED_CONSTANT = {"replace-one": 64.0, "zero-out": 16.0, "add-remove": 16.0}
 
 
-@register_solver(delta_share=DELTA_SHARE, reads_rows=True)
+@register_solver(delta_share=DELTA_SHARE, reads_rows="draws random batches of rows")
 def dp_svrg(
     problem: Problem,
     *,

@@ -112,7 +112,7 @@ def compute_paper_noise(epsilon: float, delta: float) -> float:
     return math.sqrt(8 * math.log(2 / delta) + 4 * epsilon) / epsilon
 
 
-@register_solver(losses=ONE_OUTPUT, reads_rows=True)
+@register_solver(losses=ONE_OUTPUT, reads_rows="minimises a function of all rows")
 def objective_perturbation(
     problem: Problem,
     *,

@@ -100,7 +100,7 @@ def bound_sensitivity(problem: Problem, quadratic: FloatArray, slack: float) -> 
     return round_up(moved + slack + rounded)
 
 
-@register_solver(losses=ONE_OUTPUT, reads_rows=True)
+@register_solver(losses=ONE_OUTPUT, reads_rows="minimises a function of all rows")
 def output_perturbation(
     problem: Problem,
     *,

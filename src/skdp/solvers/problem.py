@@ -186,16 +186,16 @@ class Solver:
         must have reserved this share.
     persons : bool
         Whether the algorithm can protect persons with several rows.
-    reads_rows : bool
-        Whether the algorithm reads the rows itself, so that they must be in one
-        process. Other algorithms only ask an engine for sums.
+    reads_rows : str
+        The reason why all rows must be in one process, for messages. It is empty if the
+        algorithm only asks an engine for sums.
     """
 
     run: Callable[..., Solved]
     losses: tuple[str, ...] = ()
     delta_share: float = 0.0
     persons: bool = False
-    reads_rows: bool = False
+    reads_rows: str = ""
 
 
 #: Every solver, by name. The tests run each solver in this table.
@@ -209,7 +209,7 @@ def register_solver(
     losses: tuple[str, ...] = (),
     delta_share: float = 0.0,
     persons: bool = False,
-    reads_rows: bool = False,
+    reads_rows: str = "",
 ) -> Callable[[F], F]:
     """Return a decorator that adds a function to `SOLVERS` under its own name."""
 

@@ -13,7 +13,7 @@ from skdp.schema import FloatArray
 FARTHEST = 300.0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Exposure:
     """Sample weights that the target is divided by, such as years under observation.
 

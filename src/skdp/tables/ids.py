@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 from uuid import UUID
@@ -27,7 +27,7 @@ from uuid import UUID
 import numpy as np
 
 from skdp.privacy.encoding import AnyArray, Coded
-from skdp.privacy.units import RowCounts
+from skdp.privacy.units import RowCounts, SomePersons
 from skdp.schema import IntArray, check
 from skdp.tables import readers
 from skdp.tables.cells import MISSING, as_text, is_exact, look_up
@@ -58,10 +58,14 @@ class Ids:
         The unit of the schema.
     given : cells, optional
         The ids, if they are not columns of the table.
+    some : SomePersons, optional
+        The persons to use. The rows of all others are left out. By default all persons
+        are used.
     """
 
     unit: str | tuple[str, ...]
     given: Cells | None = None
+    some: SomePersons | None = None
 
     @classmethod
     def of(cls, unit: Any) -> Ids:
@@ -109,17 +113,9 @@ class Ids:
         for columns in source.read(positions(source.names or (), self.columns), rows):
             yield find_ids(columns)
 
-    def read_whole(self, source: Source) -> Coded:
-        """Return the ids of a table that is in memory."""
-        parts = [*self.read(source, max(1, source.n_rows or 1))]
-        return parts[0] if parts else Coded(np.zeros(0, np.int64), [])
-
-    def take(self, at: IntArray) -> Ids:
-        """Return the `Ids` of the table that has only the rows `at` of this one."""
-        if self.given is None:
-            return self
-        ids = find_ids([self.given])
-        return Ids(self.unit, Coded(ids.codes[at], ids.values))
+    def choose(self, some: SomePersons) -> Ids:
+        """Return these `Ids` for a table that is used for only some persons."""
+        return replace(self, some=some)
 
     def read_divisors(
         self, source: Source, counts: RowCounts, rows: int
@@ -133,12 +129,10 @@ class Ids:
     def count(self, source: Source, least: int = 1) -> RowCounts:
         """Count the rows of each person in one pass. `RowCounts` explains `least`."""
         counts = RowCounts(least)
-        if self.given is not None:
-            counts.add(find_ids([self.given]))
-            return counts
-        for ids in self.read(source, COUNT_ROWS):
+        rows = COUNT_ROWS if self.given is None else readers.length(self.given)
+        for ids in self.read(source, max(1, rows)):
             counts.add(ids)
-        return counts
+        return counts if self.some is None else counts.choose(self.some)
 
 
 def find_ids(columns: Sequence[Cells]) -> Coded:

@@ -144,6 +144,10 @@ def file(given: Any, wanted: Sequence[str] | None) -> Source:
         for one in files:
             _find_file_reader(Path(one))
         return folder.table(files, wanted)
+    check(
+        bool(path.suffix) or path.exists(),
+        f"There is no file or directory {str(path)!r}.",
+    )
     where = _find_file_reader(path)
     check(path.is_file(), f"There is no file {str(path)!r}.")
     reader: Reader = _load(where)

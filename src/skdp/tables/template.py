@@ -22,10 +22,13 @@ def schema_template(table: Any, target: str | None = None) -> str:
     Parameters
     ----------
     table : table or path
-        A table that `skdp.tables.batches` takes and whose columns have names.
+        A table that `skdp.tables.batches` takes and whose columns have names, or a Dask
+        data frame.
     target : str, optional
         Name of the column to predict.
     """
+    if type(table).__module__.partition(".")[0] == "dask":
+        table = table._meta  # a frame of pandas, without rows
     source = readers.source(table)
     check(
         source.names is not None,
