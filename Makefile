@@ -14,21 +14,28 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 WITH   ?= oldest
 
-.PHONY: demo test fast lint format docs bench dist versions clean
+.PHONY: demo test fast lint kernels format docs bench dist versions clean
 
 demo: $(VENV)/.demo
 	$(BIN)/skdp demo
 
-test: lint
-	$(BIN)/pytest -n $(JOBS) -q
+test: $(VENV)/.dev
+	$(MAKE) --no-print-directory -j2 lint kernels
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -q
 
-fast: lint
-	$(BIN)/pytest -n $(JOBS) -q --fast
+fast: $(VENV)/.dev
+	$(MAKE) --no-print-directory -j2 lint kernels
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -q --fast
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Compiled code is kept on disk. Without this, each process of pytest would compile it.
+kernels: $(VENV)/.dev
+	@$(BIN)/python -c 'import skdp; data = skdp.make_hospital(500); \
+	  skdp.LogisticRegression(schema=data.schema).fit(data.columns)'
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -52,7 +59,7 @@ versions:
 	$(VENV)-$(WITH)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  $(if $(filter oldest,$(WITH)),-c tests/oldest.txt,--upgrade --upgrade-strategy eager) \
 	  -e '.[dev]'
-	$(VENV)-$(WITH)/bin/pytest -n $(JOBS) -q
+	$(VENV)-$(WITH)/bin/pytest -n $(JOBS) --dist worksteal -q
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

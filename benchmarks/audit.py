@@ -30,26 +30,29 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "audit"))  # where mistakes are written
-#: Games are many and small: threads inside them would only wait for each other.
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
+# Mistakes are written in tests/audit.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "audit"))
+# Games are many and small: threads inside them would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
-import bugs  # noqa: E402
-from audit_report import SURE, read, write  # noqa: E402
-from rich.progress import Progress  # noqa: E402
+import bugs
+from audit_report import SURE, read, write
+from rich.progress import Progress
 
-from skdp import HuberRegressor, LogisticRegression  # noqa: E402
-from skdp.audit import MECHANISMS, bounds, one_run  # noqa: E402
-from skdp.audit.suite import (  # noqa: E402
+from skdp import HuberRegressor, LogisticRegression
+from skdp.audit import MECHANISMS, bounds, one_run
+from skdp.audit.suite import (
     SHORT,
     Setting,
     list_mechanism_settings,
     make_fit_setting,
 )
-from skdp.privacy import accountant  # noqa: E402
-from skdp.privacy.queries import NEIGHBOURS  # noqa: E402
+from skdp.privacy import accountant
+from skdp.privacy.queries import NEIGHBOURS
+
+ROOT = Path(__file__).resolve().parents[1]
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA = 1e-6

@@ -90,11 +90,11 @@ class Watch:
             self.sums.append((job.work.__name__, seconds, count_bytes() - before))
             return total
 
-        Partitions.add_up = noted  # type: ignore[method-assign]
+        Partitions.add_up = noted
 
     def stop(self) -> None:
         """Note nothing more."""
-        Partitions.add_up = self._real  # type: ignore[method-assign]
+        Partitions.add_up = self._real
 
     def steps(self) -> tuple[float, float]:
         """Return the median seconds and bytes of a gradient after the first."""
@@ -198,11 +198,11 @@ class Killer:
             self._sums += 1
             return total
 
-        Partitions.add_up = watched  # type: ignore[method-assign]
+        Partitions.add_up = watched
         try:
             return fit(folder, "dask")
         finally:
-            Partitions.add_up = real  # type: ignore[method-assign]
+            Partitions.add_up = real
 
     def describe(self, client: Client) -> dict[str, Any]:
         """Return when the worker was killed, after checks that it was."""

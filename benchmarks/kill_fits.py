@@ -75,7 +75,7 @@ def spend(folder: Path, number: int, rng: random.Random) -> None:
         charge(record, event)  # noise is drawn after this returns
         os.write(log, f"released {float(event.mu_squared).hex()}\n".encode())
 
-    PrivacyRecord.charge = logged  # type: ignore[method-assign]
+    PrivacyRecord.charge = logged
     while True:
         try:
             fit(folder, rng.uniform(0.5, 2.0))

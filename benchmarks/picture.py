@@ -16,11 +16,12 @@ from typing import Any
 import matplotlib as mpl
 
 mpl.use("svg")
-mpl.rcParams |= {"svg.hashsalt": "skdp", "font.size": 8.5, "axes.linewidth": 0.6}
 
-from matplotlib import pyplot as plt  # noqa: E402
-from matplotlib.axes import Axes  # noqa: E402
-from peers_report import read_additive  # noqa: E402
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from peers_report import read_additive
+
+mpl.rcParams |= {"svg.hashsalt": "skdp", "font.size": 8.5, "axes.linewidth": 0.6}
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "evidence"
 #: After Okabe and Ito, whose colours all eyes tell apart; darker, as text has them too.

@@ -46,8 +46,8 @@ if __name__ in ("__main__", "__mp_main__"):
     for name in ("OMP", "OPENBLAS", "MKL", "NUMBA"):  # one thread a process
         os.environ[f"{name}_NUM_THREADS"] = "1"
 
-from experiments import page, store  # noqa: E402
-from experiments.folders import modules  # noqa: E402
+from experiments import page, store  # noqa: E402 (needs the path)
+from experiments.folders import modules  # noqa: E402 (needs the path)
 
 BUILD, DOCS = ROOT / "build" / "experiments", ROOT / "docs/evidence/experiments"
 Cell = dict[str, Any]

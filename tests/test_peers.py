@@ -9,14 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import peers
+import peers_report
+
+import tables
+from skdp.schema import Categorical, Numeric, Schema
+
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import peers  # noqa: E402
-import peers_report  # noqa: E402
-
-import tables  # noqa: E402
-from skdp.schema import Categorical, Numeric, Schema  # noqa: E402
 
 FAKE = """
 import json, sys

@@ -131,13 +131,13 @@ def make_cupy() -> types.ModuleType:
     """A stand-in for the module cupy, whose arrays are numpy's."""
     cupy = types.ModuleType("cupy")
     cupy.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
-    cupy.__getattr__ = lambda name: getattr(np, name)  # type: ignore[method-assign]
+    cupy.__getattr__ = lambda name: getattr(np, name)
     device = types.SimpleNamespace(
         mem_info=(1 << 30, 1 << 30), attributes={"MultiProcessorCount": 2}
     )
-    cupy.cuda = types.SimpleNamespace(Device=lambda: device)  # type: ignore[attr-defined]
-    cupy.RawModule = RawModule  # type: ignore[attr-defined]
-    cupy.asnumpy = np.asarray  # type: ignore[attr-defined]
+    cupy.cuda = types.SimpleNamespace(Device=lambda: device)
+    cupy.RawModule = RawModule
+    cupy.asnumpy = np.asarray
     return cupy
 
 

@@ -59,10 +59,14 @@ MODELS = {
 }
 
 
+@pytest.fixture(scope="module")
+def fitted():
+    return LogisticRegression(schema=CLASSIFIED, random_state=7).fit(TABLE, YES)
+
+
 @pytest.fixture
-def saved(tmp_path):
-    model = LogisticRegression(schema=CLASSIFIED, random_state=7).fit(TABLE, YES)
-    model.save(tmp_path / "model")
+def saved(fitted, tmp_path):
+    fitted.save(tmp_path / "model")
     return tmp_path / "model"
 
 

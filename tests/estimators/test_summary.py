@@ -224,7 +224,7 @@ def test_changed_errors_are_refused(model, tmp_path):
             {"geometry": "matrix", "sampling": "columns"},
         ),
         ("solver='skgd'", skdp.LogisticRegression, {"solver": "dp_sgd"}),
-        ("ℓ₁ penalty", skdp.LogisticRegression, {"l1_ratio": 0.5}),
+        ("ℓ₁ penalty", skdp.LogisticRegression, {"l1_ratio": 0.5, "n_steps": 20}),
         ("weight 0", skdp.LogisticRegression, {"class_weight": {"yes": 0}}),
         ("intercept", skdp.LogisticRegression, {"fit_intercept": False}),
     ],
@@ -289,7 +289,7 @@ def test_more_classes_have_a_table_each():
 
 
 def test_more_classes_without_errors_have_a_column_each():
-    model, table = classes(["low", "middle", "<high>"], l1_ratio=0.5)
+    model, table = classes(["low", "middle", "<high>"], l1_ratio=0.5, n_steps=20)
     assert not hasattr(model, "coef_std_")
     found = model.summary()
     text = str(found)
@@ -319,7 +319,7 @@ def test_more_classes_without_errors_have_a_column_each():
 
 
 def test_many_classes_follow_below_each_other():
-    model, _ = classes([f"class {k}" for k in range(8)], l1_ratio=0.5)
+    model, _ = classes([f"class {k}" for k in range(8)], l1_ratio=0.5, n_steps=5)
     lines = str(model.summary()).splitlines()
     assert max(map(len, lines)) <= 88
     assert lines.count("c") == 2  # once in each part, above its categories

@@ -131,12 +131,12 @@ def test_a_header_that_never_ends_is_given_up(place):
     assert "header" in err
 
 
-def test_ten_thousand_categories(place):
-    levels = ", ".join(f'"c{i}"' for i in range(10_000))
+def test_thousands_of_categories(place):
+    levels = ", ".join(f'"c{i}"' for i in range(4_000))
     target = '[target]\nname = "y"\nkind = "categorical"\nlevels = [0, 1]\n'
     column = f'[columns.job]\nkind = "categorical"\nlevels = [{levels}]\n'
     Path("s.toml").write_text(column + target)
-    Path("many.csv").write_text("job,y\n" + "c1,0\nc9999,1\nd,1\n" * 20)
+    Path("many.csv").write_text("job,y\n" + "c1,0\nc3999,1\nd,1\n" * 20)
     assert command("fit", "many.csv", *FIT)[0] == 0
     assert command("predict", "m", "many.csv", "--out", "p.csv")[0] == 0
 
@@ -208,7 +208,7 @@ def test_any_type_of_parquet(place, name):
         try:
             pq.write_table(pa.table(columns), "odd.parquet")
         except pa.ArrowException:
-            pytest.skip("there is no such file")
+            pytest.skip("this version of pyarrow cannot write such a file")
         codes = {command("fit", "odd.parquet", *FIT)[0]}
         columns[role] = pa.concat_arrays([column.slice(1, 1)] * 2)
         pq.write_table(pa.table(columns), "odd.parquet")

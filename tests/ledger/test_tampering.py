@@ -352,7 +352,10 @@ def test_a_second_name_is_refused(path, tmp_path):
     assert "hard link" in refused(path)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0,
+    reason="root can write to a read-only file",
+)
 def test_a_ledger_that_cannot_be_written_says_so(path):
     path.chmod(0o400)
     ledger = Ledger(path)

@@ -222,7 +222,7 @@ for act in (
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs limits")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits on files")
 @pytest.mark.parametrize("room", [0, 100, 600, 4096, 5000])
 def test_a_full_disk_is_told_and_nothing_is_lost(ledger, room):
     """The limit on a file's size stands for the disk's."""

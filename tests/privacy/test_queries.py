@@ -112,7 +112,7 @@ def reordered(case, data):
 
 @pytest.mark.usefixtures("piece")
 @pytest.mark.parametrize("loss", LOSSES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_a_gradient_is_the_sum_in_integers_in_any_order_and_split(loss, data):
     case = data.draw(cases(loss))
@@ -134,7 +134,7 @@ def test_a_gradient_is_the_sum_in_integers_in_any_order_and_split(loss, data):
 
 @pytest.mark.usefixtures("piece")
 @pytest.mark.parametrize("loss", LOSSES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_a_mapped_gradient_is_the_sum_in_integers_in_any_order_and_split(loss, data):
     case = data.draw(cases(loss))
@@ -199,7 +199,7 @@ def test_the_matrix_product_is_exact_at_its_largest_entries(sign):
 
 @pytest.mark.usefixtures("piece")
 @pytest.mark.parametrize("name", COLUMNS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_gram_and_counts_are_the_sums_in_integers_in_any_order_and_split(name, data):
     schema = schema_of(name, "softmax")
@@ -247,7 +247,7 @@ def slopes_by_row(case, order, cuts, weights, metric=None):
 
 @pytest.mark.usefixtures("piece")
 @pytest.mark.parametrize("loss", LOSSES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_no_other_row_changes_a_bit_of_a_rows_slope(loss, data):
     """Permuting, dropping and cutting the rows, one after the other and all at once."""
@@ -344,63 +344,59 @@ def test_an_engine_takes_weights_of_another_number_of_outputs():
 # ----------------------------------------------------------------------------- Gram
 
 
-def pattern_case(name, intercept, neighbours):
-    schema = schema_of(name)
-    return schema, GramPattern.of(schema.layout(intercept), neighbours)
+def patterns(layout):
+    """What is released of a Gram matrix, under each relation."""
+    return [(relation, GramPattern.of(layout, relation)) for relation in NEIGHBOURS]
 
 
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("name", COLUMNS)
 @settings(max_examples=10, deadline=None)
 @given(st.data())
-def test_the_entries_released_make_the_whole_gram_matrix(
-    name, intercept, neighbours, data
-):
-    schema, pattern = pattern_case(name, intercept, neighbours)
+def test_the_entries_released_make_the_whole_gram_matrix(name, intercept, data):
+    schema = schema_of(name)
     rows = data.draw(rows_of(schema, min_size=1, max_size=6))
     records = records_of(rows, schema, intercept=intercept)
-    total = queries.gram(ReferenceEngine(records), pattern)
-    assert total.unit == 2.0**-30
-    values = total.value.astype(float) * total.unit
-    full = fill_gram(records.layout, pattern, values, float(len(rows)))
     x = features(records)
     d = range(len(x[0]))
     wanted = [[sum(row[i] * row[j] for row in x) for j in d] for i in d]
-    assert [[Fraction(v) * 2**28 for v in row] for row in full.tolist()] == wanted
+    for neighbours, pattern in patterns(records.layout):
+        total = queries.gram(ReferenceEngine(records), pattern)
+        assert total.unit == 2.0**-30
+        values = total.value.astype(float) * total.unit
+        full = fill_gram(records.layout, pattern, values, float(len(rows)))
+        got = [[Fraction(v) * 2**28 for v in row] for row in full.tolist()]
+        assert got == wanted, neighbours
 
 
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("name", COLUMNS)
 @settings(max_examples=15, deadline=None)
 @given(st.data())
-def test_noise_scales_add_up_to_the_frobenius_norm(name, intercept, neighbours, data):
+def test_noise_scales_add_up_to_the_frobenius_norm(name, intercept, data):
     """Σ D²/shape² over what is released is ‖xxᵀ - x'x'ᵀ‖², less D² of a public n.
 
     Here x is multiplied by the scales of its groups.
     """
-    schema, pattern = pattern_case(name, intercept, neighbours)
-    one, other = features(
-        records_of(
-            data.draw(rows_of(schema, min_size=2, max_size=2)),
-            schema,
-            intercept=intercept,
+    schema = schema_of(name)
+    rows = data.draw(rows_of(schema, min_size=2, max_size=2))
+    one, other = features(records_of(rows, schema, intercept=intercept))
+    d, layout = range(len(one)), schema.layout(intercept)
+    scale = [Fraction(s) for s in layout.scales.tolist()]
+    for neighbours, pattern in patterns(layout):
+        if neighbours != "replace-one":
+            other = [0] * len(one)
+        parts = {(i, j): one[i] * one[j] - other[i] * other[j] for i in d for j in d}
+        times = [Fraction(round(2**16 / s**2), 2**16) for s in pattern.shape.tolist()]
+        assert pattern.shape == pytest.approx([t**-0.5 for t in times], rel=1e-15)
+        entries = zip(
+            pattern.rows.tolist(), pattern.columns.tolist(), times, strict=True
         )
-    )
-    if neighbours != "replace-one":
-        other = [0] * len(one)
-    d = range(len(one))
-    parts = {(i, j): one[i] * one[j] - other[i] * other[j] for i in d for j in d}
-    scale = [Fraction(s) for s in schema.layout(intercept).scales.tolist()]
-    times = [Fraction(round(2**16 / s**2), 2**16) for s in pattern.shape.tolist()]
-    assert pattern.shape == pytest.approx([t**-0.5 for t in times], rel=1e-15)
-    entries = zip(pattern.rows.tolist(), pattern.columns.tolist(), times, strict=True)
-    released = sum(t * parts[i, j] ** 2 for i, j, t in entries)
-    last = (d[-1], d[-1])
-    public = parts[last] ** 2 if intercept and neighbours != "add-remove" else 0
-    scaled = (scale[i] * scale[j] * part for (i, j), part in parts.items())
-    assert released == sum(part**2 for part in scaled) - public
+        released = sum(t * parts[i, j] ** 2 for i, j, t in entries)
+        last = (d[-1], d[-1])
+        public = parts[last] ** 2 if intercept and neighbours != "add-remove" else 0
+        scaled = (scale[i] * scale[j] * part for (i, j), part in parts.items())
+        assert released == sum(part**2 for part in scaled) - public, neighbours
 
 
 def corners(column):
@@ -421,7 +417,8 @@ def corners(column):
 def test_only_entries_that_can_differ_are_released_and_none_of_them_twice(
     name, intercept, neighbours
 ):
-    schema, pattern = pattern_case(name, intercept, neighbours)
+    schema = schema_of(name)
+    pattern = GramPattern.of(schema.layout(intercept), neighbours)
     kinds = [corners(column) for column in schema.columns.values()]
     rows = [
         dict(zip(schema.columns, cells, strict=True)) | {"target": 0, "weight": 1.0}

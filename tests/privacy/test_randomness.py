@@ -105,8 +105,10 @@ def test_draws_are_standard_normal():
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_wrong_samplers_are_rejected(mutant):
-    draws = floats(mutant(20).normals(N_DRAWS))
-    assert min(smooth_p_value(draws), binned_p_value(draws)) < LEVEL
+    """A quarter of the draws is enough, except for the one that is nearly right."""
+    size = N_DRAWS if mutant is NearlyRightStart else N_DRAWS // 4
+    draws = floats(mutant(20).normals(size))
+    assert smooth_p_value(draws) < LEVEL or binned_p_value(draws) < LEVEL
 
 
 def test_fresh_draws_are_standard_normal():

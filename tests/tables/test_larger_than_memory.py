@@ -16,7 +16,7 @@ from skdp.tables.encoder import Encoder
 from skdp.tables.larger_than_memory import FileChunk, measure_size
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(mmap, "MADV_DONTNEED"), reason="records stay in memory there"
+    not hasattr(mmap, "MADV_DONTNEED"), reason="records stay in memory on this system"
 )
 
 

@@ -210,7 +210,7 @@ def fit(
     --------
     >>> from skdp import LinearRegression, audit
     >>> model = LinearRegression(epsilon=8.0, neighbours="zero-out", n_steps=4)
-    >>> audit.fit(model, n_trials=200, confidence=1 - 1e-6).passed
+    >>> audit.fit(model, n_trials=40, confidence=1 - 1e-6).passed
     True
     """
     play = make_game(

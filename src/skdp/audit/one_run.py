@@ -235,8 +235,9 @@ def _score_canaries(
     table belongs to one canary, and its value is that canary's contribution.
     """
     assert isinstance(model.schema, Schema)
-    weight = {"intercept": False, "max_weight": model.max_weight}
-    records = everyone.encode(model.schema, **weight)  # type: ignore[arg-type]
+    records = everyone.encode(
+        model.schema, intercept=False, max_weight=model.max_weight
+    )
     transcript = model.privacy_.transcript
     engine = choose_engine(model.engine, model.n_threads)
     _, (asked,) = replay(model.plan_, [records], transcript, engine=engine)

@@ -38,7 +38,7 @@ def audit(
     refuted claim is tested again, and the command exits with 1 if it is refuted twice.
     Noise that is 20 % too small is found with probability 98 %.
     """
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     from skdp import HuberRegressor
     from skdp.audit import one_run

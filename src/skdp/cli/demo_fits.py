@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.progress import Progress
 from rich.table import Table
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 import skdp
 from skdp.cli.console import open_console, print_json, shows_progress, silence_compiler

@@ -62,7 +62,7 @@ def _write_onnx(model: Any, path: Path) -> None:
 
 
 def _write_pipeline(model: Any, path: Path) -> None:
-    import joblib  # type: ignore[import-untyped]
+    import joblib
 
     joblib.dump(model.to_sklearn(), path)
 

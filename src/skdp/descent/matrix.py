@@ -103,7 +103,7 @@ class Matrix(Geometry):
         )
 
     @property
-    def share(self) -> float:  # type: ignore[override]
+    def share(self) -> float:  # type: ignore[override]  # read-only
         """The share of the budget (of μ²) that is not spent on steps."""
         return self.gram_share + self.target_share + self.level_share
 

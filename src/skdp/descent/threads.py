@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 from threading import Lock
 
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController
 
 #: Matrices with more rows than this use all cores.
 SMALL = 256

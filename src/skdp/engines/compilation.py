@@ -49,7 +49,7 @@ class CompilationListener(event.Listener):
         """Do nothing when compilation ends."""
 
 
-event.register("numba:compile", CompilationListener())  # type: ignore[no-untyped-call]
+event.register("numba:compile", CompilationListener())  # type: ignore[no-untyped-call]  # of numba
 
 
 def compile_sweep() -> None:

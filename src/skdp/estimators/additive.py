@@ -226,7 +226,7 @@ class AdditiveRegressor(AdditiveMixin, PrivateRegressor):
         return REGRESSORS[self.loss]
 
     @property
-    def link(self) -> Literal["identity", "log", "logit"]:  # type: ignore[override]
+    def link(self) -> Literal["identity", "log", "logit"]:  # type: ignore[override]  # read-only
         """The link function, which is "log" for counts."""
         return self._linear.link
 

@@ -22,7 +22,7 @@ class NotebookMixin:
     """
 
     def _repr_html_inner(self) -> str:
-        diagram: Any = super()._repr_html_inner  # type: ignore[misc]
+        diagram: Any = super()._repr_html_inner  # type: ignore[misc]  # of BaseEstimator
         return f"{diagram()}{render_promise(self)}"
 
     def plot(self, axes: Any = None) -> Any:
@@ -42,7 +42,7 @@ class NotebookMixin:
         return plot_coefficients(self, axes)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle: Any = super()._repr_mimebundle_  # type: ignore[misc]
+        bundle: Any = super()._repr_mimebundle_  # type: ignore[misc]  # of BaseEstimator
         shown: dict[str, str] = bundle(**kwargs)
         if "text/html" in shown:  # absent if scikit-learn is set to display text
             shown["text/html"] += render_promise(self)

@@ -87,11 +87,11 @@ class StandardErrorsMixin:
 
     def _make_centring_matrix(self) -> FloatArray:
         """Return the matrix (d, d) that maps weights to centred weights."""
-        return make_centring_matrix(self._layout)  # type: ignore[attr-defined]
+        return make_centring_matrix(self._layout)  # type: ignore[attr-defined]  # of models
 
     def _centre(self, weights: FloatArray) -> FloatArray:
         """Return centred weights. They make the same predictions as `weights`."""
-        return centre_categories(self._layout, weights)  # type: ignore[attr-defined]
+        return centre_categories(self._layout, weights)  # type: ignore[attr-defined]  # of models
 
     def _list_terms(self, ratios: bool = False) -> tuple[Any, ...]:
         """Return the lines of `summary` for curves and pairs, if the model has any."""

@@ -75,7 +75,7 @@ def _part_rows(model: PrivateLinearModel, rows: int, held_out: float) -> int:
     return max(1, round((rows - held_out) * model.max_rows_per_unit))
 
 
-class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
     """Choose hyper-parameters by released scores, all within one budget.
 
     scikit-learn's searches compare scores without noise. ``cv_results_``,

@@ -140,8 +140,8 @@ class Ledger:
         if {"epsilon", "delta"} <= set(given) and not os.path.lexists(self.path):
             terms = Terms.of(**given)
             name = named or check_label(Path(self.path).stem, "table")
-            about = {"requester": self.requester, "schema": digest, "table": name}
-            opening = new_entry("open", "the ceiling", terms, **about)  # type: ignore[arg-type]
+            about: dict[str, Any] = {"requester": self.requester, "schema": digest}
+            opening = new_entry("open", "the ceiling", terms, table=name, **about)
             self._log.create(opening.text())
         own = self._read().terms
         for name, value in given.items():
@@ -257,8 +257,8 @@ class Ledger:
         Head
             The current head. Keep a copy elsewhere.
         """
-        noted = Head.of(expected_head) if isinstance(expected_head, str) else None
-        log = Log(self.path, noted or expected_head)  # type: ignore[arg-type]
+        head = expected_head
+        log = Log(self.path, Head.of(head) if isinstance(head, str) else head)
         log.check_pages()
         return log.read(Totals())
 

@@ -160,7 +160,7 @@ class Softmax(Loss):
         )
 
     @property
-    def n_classes(self) -> int:  # type: ignore[override]
+    def n_classes(self) -> int:  # type: ignore[override]  # read-only
         """The number of classes, which equals the number of outputs."""
         return self.n_outputs
 
@@ -261,7 +261,7 @@ class SmoothedHinge(Loss):
         )
 
     @property
-    def curvature(self) -> float:  # type: ignore[override]
+    def curvature(self) -> float:  # type: ignore[override]  # read-only
         """The curvature 1/width of the parabola."""
         return 1.0 / self.width
 
@@ -305,7 +305,7 @@ class Poisson(Loss):
         )
 
     @property
-    def curvature(self) -> float:  # type: ignore[override]
+    def curvature(self) -> float:  # type: ignore[override]  # read-only
         """The bound slope_bound + 1 on the second derivative.
 
         Where the slope is not clipped, the second derivative is exp(m). Elsewhere it is

@@ -46,7 +46,7 @@ class Registered:
             is_dataclass(self),
             f"{type(self).__name__} cannot be saved, because it has no parameters().",
         )
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]  # checked above
 
     def to_dict(self) -> dict[str, Any]:
         """Return the kind and the parameters as a dict of plain values."""

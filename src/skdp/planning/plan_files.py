@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from skdp.descent import averages, intercept, matrix, samplings, sketches  # noqa: F401
+from skdp.descent import averages, intercept, matrix, samplings, sketches  # noqa: F401 (registers)
 from skdp.descent.geometry import Geometry
 from skdp.models.losses import Loss
 from skdp.models.penalties import Penalty

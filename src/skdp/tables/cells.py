@@ -90,9 +90,9 @@ def number(cell: object) -> float:
     if not _is_number(cell):
         return math.nan
     try:
-        return float(cell)  # type: ignore[arg-type]
+        return float(cell)  # type: ignore[arg-type]  # a number
     except OverflowError:
-        return math.inf if cell > 0 else -math.inf  # type: ignore[operator]
+        return math.inf if cell > 0 else -math.inf  # type: ignore[operator]  # a number
     except ValueError:
         return math.nan
 
