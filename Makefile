@@ -14,28 +14,23 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 WITH   ?= oldest
 
-.PHONY: demo test fast lint kernels format docs bench dist versions clean
+.PHONY: demo test fast lint format docs bench dist versions clean
 
 demo: $(VENV)/.demo
 	$(BIN)/skdp demo
 
 test: $(VENV)/.dev
-	$(MAKE) --no-print-directory -j2 lint kernels
+	$(MAKE) --no-print-directory -j2 lint $(VENV)/.kernels
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -q
 
 fast: $(VENV)/.dev
-	$(MAKE) --no-print-directory -j2 lint kernels
+	$(MAKE) --no-print-directory -j2 lint $(VENV)/.kernels
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -q --fast
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-
-# Compiled code is kept on disk. Without this, each process of pytest would compile it.
-kernels: $(VENV)/.dev
-	@$(BIN)/python -c 'import skdp; data = skdp.make_hospital(500); \
-	  skdp.LogisticRegression(schema=data.schema).fit(data.columns)'
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -76,3 +71,9 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+# Compiled code is kept on disk. Without this, each process of pytest would compile it.
+$(VENV)/.kernels: $(wildcard src/skdp/engines/*.py) | $(VENV)/.dev
+	@$(BIN)/python -c 'import skdp; data = skdp.make_hospital(500); \
+	  skdp.LogisticRegression(schema=data.schema).fit(data.columns)'
+	@touch $@
