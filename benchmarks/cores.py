@@ -61,8 +61,10 @@ threads never wait for memory or for each other. A fit has the same bits for eve
 number of threads.
 
 The threads of a gradient wait in compiled code for the next step, and never for the
-interpreter's lock. Their processor time shows how much of {last} times the seconds they
-work. Reading waits for the lock between calls of numpy.
+interpreter's lock. With {last} threads they worked {worked:.0%} of the time. The rest of the
+loss is that the same work took {slower:.2f} times the processor time of one thread alone:
+cores share clock rate, caches and memory. Reading waits for the interpreter's lock
+between calls of numpy.
 """
 #: Seconds of each part of the fit that runs.
 SECONDS: dict[str, float] = defaultdict(float)
@@ -164,7 +166,10 @@ def write_page(result: dict[str, Any]) -> None:
         faster = ["" if "processor" in part else f"{one:.1f} times" for one in ratios]
         lines.append([words, *(f"{one:.3g}" for one in seconds), *faster])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    page = PAGE.format(**result, table=table, last=last)
+    worked = found[last]["gradient processor"]
+    share = worked / (int(last) * found[last]["gradient"])
+    slower = worked / found["1"]["gradient processor"]
+    page = PAGE.format(**result, table=table, last=last, worked=share, slower=slower)
     (EVIDENCE / "cores.md").write_text(page, encoding="utf-8")
 
 
