@@ -61,10 +61,10 @@ threads never wait for memory or for each other. A fit has the same bits for eve
 number of threads.
 
 The threads of a gradient wait in compiled code for the next step, and never for the
-interpreter's lock. With {last} threads they worked {worked:.0%} of the time. The rest of the
-loss is that the same work took {slower:.2f} times the processor time of one thread alone:
-cores share clock rate, caches and memory. Reading waits for the interpreter's lock
-between calls of numpy.
+interpreter's lock. With {last} threads they worked {worked:.0%} of the time. The rest
+of the loss is that the same work took {slower:.2f} times the processor time of one
+thread: cores share clock rate, caches and memory. Reading waits for the interpreter's
+lock between calls of numpy.
 """
 #: Seconds of each part of the fit that runs.
 SECONDS: dict[str, float] = defaultdict(float)
