@@ -80,6 +80,28 @@ def test_a_sweep_waits_for_the_slowest_thread(monkeypatch):
         assert (team._job[1:4] < 0).all()
 
 
+def test_callers_of_one_team_take_turns(monkeypatch):
+    """Otherwise a job would be overwritten while threads work on it."""
+
+    @numba.njit
+    def count(job, thread):
+        word = job[0]
+        for i in range(10**5):
+            word = (word * 1_103_515_245 + i) % 2_147_483_648
+        numba.carray(kernels._int64(job[0]), 3)[thread] += 1 if word != 1 else 2
+
+    def sweep(_):
+        own = np.zeros(3, np.int64)
+        team.sweep(make_job(own)._replace(ranges=own.ctypes.data), 3)
+        return own.tolist()
+
+    monkeypatch.setattr(kernels, "sweep", count)
+    team = Team(3)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(sweep, range(40)))
+    assert found == [[1, 1, 1]] * 40
+
+
 def test_some_threads_of_a_team_sweep():
     team, taken = Team(4), np.zeros(1, np.int64)
     for n_threads in (4, 1, 3):

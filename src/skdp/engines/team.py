@@ -16,7 +16,7 @@ import ctypes
 import os
 import weakref
 from functools import cache
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,7 @@ class Team:
         python.PyThread_allocate_lock.restype = ctypes.c_void_p
         functions = python.PyThread_acquire_lock, python.PyThread_release_lock
         addresses = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in functions]
+        self._one_at_a_time = Lock()
         self._job = np.zeros(RELEASE + 1, np.int64)
         self._job[ACQUIRE:] = addresses
         locks = [python.PyThread_allocate_lock() for _ in range(2 * n_threads)]
@@ -123,10 +124,12 @@ class Team:
 
     def sweep(self, job: SweepJob, n_threads: int) -> None:
         """Let some of the threads sweep."""
-        self._job[: len(job)] = job
-        self._job[FAILED] = 0
-        self._wait(self._job, self._locks[:n_threads])
-        if self._job[FAILED]:
+        with self._one_at_a_time:
+            self._job[: len(job)] = job
+            self._job[FAILED] = 0
+            self._wait(self._job, self._locks[:n_threads])
+            failed = bool(self._job[FAILED])
+        if failed:
             raise MemoryError("There is not enough memory for a sweep over the rows.")
 
 
