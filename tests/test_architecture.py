@@ -262,7 +262,7 @@ def test_caps_are_set_by_sums_alone():
             if called == "Slopes":
                 assert len(node.args) <= 2, f"{name} gives Slopes a metric by place."
             if called in ("Slopes", "replace") and keywords & {"caps", "metric"}:
-                allowed = ("privacy/queries.py", "privacy/units.py")
+                allowed = ("privacy/queries.py", "privacy/persons.py")
                 assert name in allowed, f"{name} sets caps or a metric."
     replaced = [
         node

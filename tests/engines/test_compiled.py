@@ -16,7 +16,7 @@ from skdp.models import losses
 from skdp.privacy import queries
 from skdp.privacy.encoding import Batch, Coded, Records, encode
 from skdp.privacy.grid import WeightGrid
-from skdp.privacy.units import divide_slopes
+from skdp.privacy.persons import divide_slopes
 from skdp.schema import Categorical, Numeric, Schema
 
 

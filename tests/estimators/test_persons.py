@@ -12,7 +12,7 @@ from skdp.estimators import ConstantModelWarning
 from skdp.estimators.base import ESTIMATORS
 from skdp.evaluation.folds import split_persons
 from skdp.privacy.budget import PrivacyRecord
-from skdp.privacy.units import RowCounts
+from skdp.privacy.persons import RowCounts
 from skdp.solvers import SOLVERS
 from skdp.tables import encoder, readers
 from skdp.tables.ids import Ids

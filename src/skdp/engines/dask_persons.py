@@ -15,7 +15,7 @@ from skdp.engines import dask_tasks
 from skdp.engines.dask_client import Cluster, get_total, keep_trying
 from skdp.engines.dask_engine import Part
 from skdp.privacy.encoding import Coded
-from skdp.privacy.units import RowCounts
+from skdp.privacy.persons import RowCounts
 from skdp.tables import readers
 from skdp.tables.ids import Ids
 

@@ -17,7 +17,7 @@ from skdp.engines.dask_client import Cluster, get_total, keep_trying
 from skdp.engines.dask_engine import ClusterRecords, Part, Partitions
 from skdp.engines.dask_persons import ClusterCounts
 from skdp.privacy.encoding import Records
-from skdp.privacy.units import RowCounts
+from skdp.privacy.persons import RowCounts
 from skdp.schema import IntArray, Layout, check
 from skdp.tables import arrays, folder, readers
 from skdp.tables.batches import check_rows

@@ -21,8 +21,8 @@ from distributed import get_worker
 
 from skdp.engines.choice import choose_engine, name_engine
 from skdp.privacy.encoding import Records
+from skdp.privacy.persons import divide_slopes
 from skdp.privacy.queries import BigInts, Engine, Metric, Slopes, capped
-from skdp.privacy.units import divide_slopes
 from skdp.schema import FloatArray, IntArray
 from skdp.tables.placed import Read
 

@@ -14,8 +14,8 @@ from scipy.sparse import issparse
 
 from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
+from skdp.privacy.persons import divide_slopes
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
-from skdp.privacy.units import divide_slopes
 from skdp.schema import FloatArray, IntArray, Layout, split_hats
 
 #: Number of rows that are expanded to a dense matrix at a time.

@@ -45,16 +45,16 @@ from skdp.estimators.other_solvers import (
     find_delta_share,
     run_solver,
 )
-from skdp.estimators.persons import (
+from skdp.estimators.preparation import open_table, read_records
+from skdp.estimators.record_weights import release_weights
+from skdp.estimators.spending import open_ledger, reserve_budget
+from skdp.estimators.standard_errors import StandardErrorsMixin
+from skdp.estimators.unit import (
     assume_given_count,
     check_unit,
     count_given,
     name_counted,
 )
-from skdp.estimators.preparation import open_table, read_records
-from skdp.estimators.record_weights import release_weights
-from skdp.estimators.spending import open_ledger, reserve_budget
-from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.planning.curves import draw_lines
 from skdp.planning.decide import scale_caps
 from skdp.planning.plan import release_row_count, run

@@ -11,7 +11,6 @@ from skdp.engines.choice import place_table
 from skdp.estimators.display import show_work
 from skdp.estimators.inputs import accept_table, refuse_dates
 from skdp.estimators.labels import type_labels
-from skdp.estimators.persons import check_unit
 from skdp.estimators.preparation import (
     KIND,
     LEVELS,
@@ -19,6 +18,7 @@ from skdp.estimators.preparation import (
     OpenedTable,
 )
 from skdp.estimators.spending import open_ledger, reserve_budget
+from skdp.estimators.unit import check_unit
 from skdp.planning.plan import check_budget, check_budget_types, default_delta
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness

@@ -10,8 +10,8 @@ from skdp.estimators.balanced import BALANCED, BALANCED_SHARE
 from skdp.estimators.base import ESTIMATORS
 from skdp.estimators.decisions import COUNT_SHARE, KNOTS_SHARE
 from skdp.estimators.other_solvers import OWN
-from skdp.estimators.persons import assume_given_count, check_unit, count_given
 from skdp.estimators.preparation import SCHEMA_IS_PUBLIC
+from skdp.estimators.unit import assume_given_count, check_unit, count_given
 from skdp.planning.plan import Plan, check_budget_types, default_delta
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import Schema, check, toml_files

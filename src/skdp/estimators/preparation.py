@@ -31,8 +31,8 @@ from skdp.estimators.labels import sort_target, type_labels
 from skdp.privacy import discovery
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
+from skdp.privacy.persons import RowCounts
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.units import RowCounts
 from skdp.schema import (
     Categorical,
     IntArray,

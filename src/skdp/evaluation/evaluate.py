@@ -11,10 +11,10 @@ from skdp.engines.choice import place_table
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.display import show_work
 from skdp.estimators.inputs import accept_column, accept_table
-from skdp.estimators.persons import assume_given_count, check_unit, count_given
 from skdp.estimators.preparation import open_table
 from skdp.estimators.regressors import accept_exposure, check_numeric_target
 from skdp.estimators.spending import open_ledger, reserve_budget
+from skdp.estimators.unit import assume_given_count, check_unit, count_given
 from skdp.evaluation.metrics import choose_metrics, choose_scale, list_columns
 from skdp.evaluation.results import Evaluation
 from skdp.evaluation.score_formulas import DEVIANCE, RESIDUALS, TARGET, Scale

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from skdp.estimators.preparation import OpenedTable
+from skdp.privacy.persons import SomePersons, find_buckets
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.units import SomePersons, find_buckets
 from skdp.schema import IntArray, check
 from skdp.tables import readers
 from skdp.tables.ids import Ids, find_ids

@@ -32,9 +32,9 @@ from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import release
+from skdp.privacy.persons import RowCounts
 from skdp.privacy.queries import Neighbours, count_changes
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.units import RowCounts
 from skdp.schema import FloatArray
 
 #: A calibration table has `FEWEST_LINES` to `MOST_LINES` lines. Between these limits, a

@@ -18,14 +18,14 @@ from skdp.estimators.fit_warnings import (
 )
 from skdp.estimators.inputs import accept_column
 from skdp.estimators.other_solvers import OWN, find_delta_share
-from skdp.estimators.persons import (
+from skdp.estimators.preparation import OpenedTable, open_table
+from skdp.estimators.spending import open_ledger, reserve_budget
+from skdp.estimators.unit import (
     assume_given_count,
     check_unit,
     count_given,
     name_counted,
 )
-from skdp.estimators.preparation import OpenedTable, open_table
-from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.evaluation.best_model import BestModelMixin
 from skdp.evaluation.folds import RandomFolds, divide_table
 from skdp.evaluation.metrics import (

@@ -90,7 +90,7 @@ class Records:
     """The encoded table. Queries read nothing else.
 
     If `elsewhere` is true, the rows are in other processes. Those processes divide
-    slopes and caps by the divisors of their own chunks, as `skdp.privacy.units` does.
+    slopes and caps by the divisors of their own chunks, as `skdp.privacy.persons` does.
     """
 
     elsewhere: ClassVar[bool] = False

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from skdp.privacy import grid
 from skdp.privacy.encoding import AnyArray, Chunk, Records
-from skdp.privacy.units import divide_caps, divide_slopes
+from skdp.privacy.persons import divide_caps, divide_slopes
 from skdp.schema import FloatArray, IntArray, Layout, check
 
 Neighbours = Literal["replace-one", "zero-out", "add-remove"]

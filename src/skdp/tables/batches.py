@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from skdp.privacy.encoding import AnyArray, Batch, Coded
-from skdp.privacy.units import RowCounts
+from skdp.privacy.persons import RowCounts
 from skdp.schema import (
     Categorical,
     FloatArray,

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from skdp.privacy.encoding import AnyArray, Batch, Chunk, Records, encode
-from skdp.privacy.units import RowCounts
+from skdp.privacy.persons import RowCounts
 from skdp.schema import Schema
 from skdp.tables import readers
 from skdp.tables.batches import batches

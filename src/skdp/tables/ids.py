@@ -27,7 +27,7 @@ from uuid import UUID
 import numpy as np
 
 from skdp.privacy.encoding import AnyArray, Coded
-from skdp.privacy.units import RowCounts, SomePersons
+from skdp.privacy.persons import RowCounts, SomePersons
 from skdp.schema import IntArray, check
 from skdp.tables import readers
 from skdp.tables.cells import MISSING, as_text, is_exact, look_up

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from skdp.privacy.encoding import Records
-from skdp.privacy.units import RowCounts
+from skdp.privacy.persons import RowCounts
 from skdp.schema import IntArray, Layout
 from skdp.tables.ids import Ids
 from skdp.tables.readers import Kind, Source

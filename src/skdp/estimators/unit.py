@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from skdp.estimators.other_solvers import OWN
-from skdp.privacy.units import RowCounts
+from skdp.privacy.persons import RowCounts
 from skdp.schema import check
 
 

@@ -25,9 +25,9 @@ from skdp.privacy import discovery, grid, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.privacy.mechanism import Released
+from skdp.privacy.persons import RowCounts, divide_caps
 from skdp.privacy.queries import NEIGHBOURS, GramPattern, Metric, Slopes
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.units import RowCounts, divide_caps
 from skdp.schema import Categorical, Numeric, Schema
 
 #: How often each of a person's rows is repeated.
