@@ -75,7 +75,8 @@ def test_a_fit_makes_one_plan(monkeypatch):
         ({"alpha": "light"}, "alpha must be"),
         ({"l1_ratio": 2.0}, "l1_ratio must be"),
         ({"calibration": "rough"}, "calibration must be"),
-        ({"slope_bound": -1.0}, "slope"),
+        ({"slope_bound": -1.0}, "slope_bound > 0, got -1"),
+        ({"slope_bound": "x"}, "slope_bound must be 'auto' or a number, got 'x'"),
     ],
 )
 def test_wrong_options_are_refused_before_a_record_is_opened(
@@ -89,3 +90,13 @@ def test_wrong_options_are_refused_before_a_record_is_opened(
     monkeypatch.setattr(base, "reserve_budget", spend)
     with pytest.raises(ValueError, match=sentence):
         skdp.HuberRegressor(**option).fit(X, Y)
+
+
+@pytest.mark.parametrize("given", [-1, 0.5, "x", None])
+@pytest.mark.parametrize(
+    "kind", [skdp.LogisticRegression, skdp.LinearSVC, skdp.AdditiveClassifier]
+)
+def test_a_classifier_takes_no_slope_bound(kind, given):
+    model = kind(slope_bound=given, bounds=(0, 1), classes=[0, 1])
+    with pytest.raises(ValueError, match="slope_bound is for regressors, got"):
+        model.fit(X, Y > 0)

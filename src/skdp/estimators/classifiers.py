@@ -54,23 +54,30 @@ class PrivateClassifier(ScoreMixin, ClassifierMixin, PrivateLinearModel):
             return self.classes_[(margins[:, 0] > 0).astype(int)]
         return self.classes_[np.argmax(margins, axis=1)]
 
+    def _count_classes(self, target: Target, at_most: int | None = None) -> int:
+        """Return the number of classes.
 
-def count_classes(target: Target, at_most: int | None = None) -> int:
-    """Return the number of classes. Raise if the target does not suit a classifier."""
-    check(
-        isinstance(target, Categorical) and len(target.levels) >= 2,
-        "A classifier needs a categorical target with two classes or more. Describe "
-        "it in the schema: Categorical([...]) in Python, kind = 'categorical' in a "
-        "TOML file. Or pass classes=[...]. To predict numbers, use LinearRegression "
-        "(--model linear).",
-    )
-    assert isinstance(target, Categorical)
-    check(
-        at_most is None or len(target.levels) <= at_most,
-        "Only binary classification is supported, got "
-        f"{len(target.levels)} classes. Use LogisticRegression for more.",
-    )
-    return len(target.levels)
+        Raise if the target or `slope_bound` does not suit a classifier.
+        """
+        check(
+            isinstance(target, Categorical) and len(target.levels) >= 2,
+            "A classifier needs a categorical target with two classes or more. "
+            "Describe it in the schema: Categorical([...]) in Python, kind = "
+            "'categorical' in a TOML file. Or pass classes=[...]. To predict numbers, "
+            "use LinearRegression (--model linear).",
+        )
+        assert isinstance(target, Categorical)
+        check(
+            at_most is None or len(target.levels) <= at_most,
+            "Only binary classification is supported, got "
+            f"{len(target.levels)} classes. Use LogisticRegression for more.",
+        )
+        check(
+            isinstance(self.slope_bound, str) and self.slope_bound == "auto",
+            f"slope_bound is for regressors, got {self.slope_bound!r}. The slopes of a "
+            "classifier's loss are bounded already, so leave slope_bound out.",
+        )
+        return len(target.levels)
 
 
 class LogisticRegression(PrivateClassifier):
@@ -124,8 +131,8 @@ class LogisticRegression(PrivateClassifier):
     n_steps : int or "auto"
         Number of steps. `skdp.planning.rule` computes the default.
     slope_bound : float or "auto"
-        Bound on each record's slope (the derivative of the loss), for losses whose
-        slope is not bounded.
+        Bound on each record's slope (the derivative of the loss), for regressors. The
+        slopes of a classifier's loss are bounded already, so it takes only "auto".
     solver : str
         "skgd", or another algorithm of `skdp.solvers` for comparisons. Another
         algorithm uses its own default settings, and ``plan_`` is then a dict of them.
@@ -199,7 +206,7 @@ class LogisticRegression(PrivateClassifier):
     link = "logit"
 
     def _make_loss(self, target: Target) -> Loss:
-        n_classes = count_classes(target)
+        n_classes = self._count_classes(target)
         return Logistic() if n_classes == 2 else Softmax(n_classes)
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -236,5 +243,5 @@ class LinearSVC(PrivateClassifier):
         return tags
 
     def _make_loss(self, target: Target) -> Loss:
-        count_classes(target, at_most=2)
+        self._count_classes(target, at_most=2)
         return SmoothedHinge()

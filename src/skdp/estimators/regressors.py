@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -92,7 +93,13 @@ class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
 
     def _choose_slope_bound(self, default: float) -> float:
         """Return the bound on slopes, in units of the scaled target."""
-        return default if self.slope_bound == "auto" else float(self.slope_bound)
+        given = self.slope_bound
+        is_auto = isinstance(given, str) and given == "auto"
+        check(
+            is_auto or isinstance(given, Real),
+            f"slope_bound must be 'auto' or a number, got {given!r}.",
+        )
+        return default if is_auto else float(given)
 
     def _target_units(self) -> tuple[float, float]:
         """Return the middle and half-width of the target's range."""
