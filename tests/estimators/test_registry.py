@@ -75,6 +75,8 @@ def test_a_fit_makes_one_plan(monkeypatch):
         ({"alpha": "light"}, "alpha must be"),
         ({"l1_ratio": 2.0}, "l1_ratio must be"),
         ({"calibration": "rough"}, "calibration must be"),
+        ({"random_state": "a"}, "random_state must be None, an integer or"),
+        ({"random_state": 1.5}, "random_state must be None, an integer or"),
         ({"slope_bound": -1.0}, "slope_bound > 0, got -1"),
         ({"slope_bound": "x"}, "slope_bound must be 'auto' or a number, got 'x'"),
     ],

@@ -228,5 +228,11 @@ def choose_seed(random_state: Any) -> int | None:
     """Return `random_state` as a seed, or None. A generator draws a seed."""
     if random_state is None or isinstance(random_state, (int, np.integer)):
         return None if random_state is None else int(random_state)
-    draw = getattr(random_state, "integers", None) or random_state.randint
+    old = getattr(random_state, "randint", None)
+    draw: Any = getattr(random_state, "integers", old)
+    check(
+        draw is not None,
+        "random_state must be None, an integer or a generator of numpy, got "
+        f"{random_state!r}.",
+    )
     return int(draw(2**31 - 1))
