@@ -31,8 +31,7 @@ from skdp.descent.sketches import Sketched, bound_image, randomised_hadamard
 from skdp.planning import sketch_bounds
 from skdp.planning.plan import Plan, run
 from skdp.privacy import accountant
-from skdp.privacy.queries import count_in_words
-from skdp.schema import FloatArray
+from skdp.schema import FloatArray, count_in_words
 
 TITLE = "Sketches: rotations, eigenvectors, and sets that follow the gradient"
 DELTA = 1e-6

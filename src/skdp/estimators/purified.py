@@ -23,8 +23,16 @@ import numpy as np
 
 from skdp.descent.gram import fill_gram
 from skdp.planning.plan import Plan
-from skdp.privacy.queries import GramPattern, count_in_words
-from skdp.schema import FloatArray, Layout, Numeric, Pair, Schema, split_hats
+from skdp.privacy.queries import GramPattern
+from skdp.schema import (
+    FloatArray,
+    Layout,
+    Numeric,
+    Pair,
+    Schema,
+    count_in_words,
+    split_hats,
+)
 
 
 def estimate_shares(model: Any) -> FloatArray | None:

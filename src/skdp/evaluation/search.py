@@ -42,7 +42,6 @@ from skdp.planning.plan import (
     default_delta,
 )
 from skdp.privacy import accountant
-from skdp.privacy.queries import count_in_words
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import (
     SearchRecord,
@@ -50,7 +49,7 @@ from skdp.privacy.selection import (
     mean_trials,
     trial_mu,
 )
-from skdp.schema import check
+from skdp.schema import check, count_in_words
 
 #: Average number of trials per candidate in a random search, by default.
 TRIALS_PER_CANDIDATE = 3.5

@@ -25,7 +25,7 @@ from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import Released
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, IntArray, check
+from skdp.schema import FloatArray, IntArray, check, count_in_words
 
 Gradient = Callable[[FloatArray], ArrayLike]
 OfSet = float | Callable[[IntArray], float]
@@ -355,7 +355,7 @@ def _state(
         )
         rounding = 2.0**-30 * math.sqrt(len(at))  # as `queries.stated` requires
         sensitivity = reach * bound + rounding
-        name = f"gradient of {queries.count_in_words(len(at), 'coordinate')}"
+        name = f"gradient of {count_in_words(len(at), 'coordinate')}"
         return queries.stated(n_rows * found[at, None], sensitivity, name)
 
     return query

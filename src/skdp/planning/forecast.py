@@ -40,8 +40,8 @@ from skdp.planning.plan import Plan
 from skdp.planning.rule import TOO_FEW
 from skdp.planning.theory import Rate
 from skdp.privacy import accountant
-from skdp.privacy.queries import Neighbours, count_changes, count_in_words
-from skdp.schema import FloatArray, Group, Layout
+from skdp.privacy.queries import Neighbours, count_changes
+from skdp.schema import FloatArray, Group, Layout, count_in_words
 
 #: Residual variance of a target in [-1, 1], under the prior.
 RESIDUAL_VARIANCE = 0.04

@@ -25,7 +25,7 @@ from skdp.privacy.encoding import Coded, Records
 from skdp.privacy.grid import UNIT_BITS
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, IntArray
+from skdp.schema import FloatArray, IntArray, count_in_words
 
 #: Bins cover magnitudes from 2⁻³² to 2⁴⁸ in half octaves, so each bin spans a factor
 #: of √2. Smaller and larger magnitudes are clipped.
@@ -143,7 +143,7 @@ def release_ranges_and_texts(
     """
     one = 1 if divisors is None else 1 << UNIT_BITS
     total = _add_up(batches, partial(count_magnitudes, names=names), divisors)
-    query = f"magnitudes of {queries.count_in_words(len(names), 'column')}"
+    query = f"magnitudes of {count_in_words(len(names), 'column')}"
     value, relation = queries.big(total), record.neighbours
     asked = queries.histogram(value, len(names), relation, query, one)
     counts = release(asked, noise_multiplier, noise, record)
@@ -247,7 +247,7 @@ def release_shares(
     nothing at all if its weight is zero. All rows of a person together add at most one.
     """
     total = records.add_up(partial(count_shares, names=tuple(names)))
-    query = f"shares of {queries.count_in_words(len(names), 'column')}"
+    query = f"shares of {count_in_words(len(names), 'column')}"
     asked = queries.histogram(
         queries.big(total), len(names), record.neighbours, query, records.one
     )
@@ -328,7 +328,7 @@ def release_levels(
     # The order must not depend on where the cells were counted.
     keys = sorted(key for key, n in counter.items() if n > 0)
     value = queries.big([counter[key] for key in keys])
-    query = f"categories of {queries.count_in_words(len(names), 'column')}"
+    query = f"categories of {count_in_words(len(names), 'column')}"
     asked = queries.histogram(value, len(names), record.neighbours, query, one)
     sides = queries.count_changes(record.neighbours)
     n_draws, z = sides * len(names) * one, noise_multiplier

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from skdp.privacy import grid
 from skdp.privacy.encoding import AnyArray, Chunk, Records
 from skdp.privacy.persons import divide_caps, divide_slopes
-from skdp.schema import FloatArray, IntArray, Layout, check
+from skdp.schema import FloatArray, IntArray, Layout, check, count_in_words
 
 Neighbours = Literal["replace-one", "zero-out", "add-remove"]
 NEIGHBOURS: tuple[Neighbours, ...] = ("replace-one", "zero-out", "add-remove")
@@ -247,11 +247,6 @@ def mapped_gradient(
     many = count_in_words(layout.n_features, "coordinate")
     query = f"gradient of {many} in a matrix metric"
     return BoundedSum(value, unit, np.ones((len(value), 1)), sensitivity, query)
-
-
-def count_in_words(n: int, noun: str, plural: str | None = None) -> str:
-    """Return a number followed by its noun, such as "1 column" or "2 columns"."""
-    return f"{n} {noun if n == 1 else plural or noun + 's'}"
 
 
 def count_changes(neighbours: Neighbours) -> int:

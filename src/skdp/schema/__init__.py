@@ -4,7 +4,7 @@ from skdp.schema.columns import Categorical, Numeric, Target, level_key
 from skdp.schema.layout import Group, Layout
 from skdp.schema.pairs import Column, Pair, split_hats
 from skdp.schema.schema import Schema
-from skdp.schema.validation import FloatArray, IntArray, check
+from skdp.schema.validation import FloatArray, IntArray, check, count_in_words
 from skdp.schema.vectors import Vector
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Target",
     "Vector",
     "check",
+    "count_in_words",
     "level_key",
     "split_hats",
 ]

@@ -43,6 +43,14 @@ def check_numbers(what: str, **values: Any) -> None:
         raise ValueError(f"{what} needs a number as {name}, got {value!r}. {remedy}")
 
 
+def count_in_words(n: int | str, noun: str, plural: str | None = None) -> str:
+    """Return a number followed by its noun, such as "1 column" or "2 columns".
+
+    Pass a string to choose how the number is written, such as f"{n:,}".
+    """
+    return f"{n} {noun if str(n) == '1' else plural or noun + 's'}"
+
+
 def list_values(values: Any, name: str) -> tuple[Any, ...]:
     """Return a public list as a tuple. A string is not accepted as a list."""
     check(
