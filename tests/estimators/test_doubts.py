@@ -97,6 +97,19 @@ def test_noise_casts_no_doubt_on_columns_that_fill_little_of_their_range():
     assert said == 0
 
 
+def test_a_matrix_of_one_entry_is_found():
+    """Its query reads "1 entry", not "1 entries"."""
+    model = skdp.LogisticRegression(
+        schema=Schema({"a": Categorical(["yes"])}, target=Categorical([0, 1])),
+        fit_intercept=False,
+        neighbours="replace-one",
+        random_state=0,
+    )
+    with pytest.warns(DoubtfulSchemaWarning, match="cells match its levels"):
+        model.fit({"a": ["Yes"] * len(Y)}, Y)
+    assert any(r.query.startswith("1 entry of") for r in model.privacy_.transcript)
+
+
 def test_what_is_said_follows_from_what_was_released():
     """The sentence is a function of the record: no cell is looked at."""
     model = fitted(GOOD)

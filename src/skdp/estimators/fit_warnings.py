@@ -33,8 +33,8 @@ from skdp.descent.gram import fill_gram
 from skdp.descent.intercept import InterceptOnly
 from skdp.estimators.inputs import accept_column
 from skdp.planning import forecast
-from skdp.planning.plan import Plan
-from skdp.privacy.queries import GramPattern
+from skdp.planning.plan import Plan, name_row_count
+from skdp.privacy.queries import GramPattern, name_counts, name_gram
 from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, split_hats
 
 #: The directory of this package. Warnings point to the first caller outside of it.
@@ -117,12 +117,12 @@ def _find_released_sums(model: Any) -> _Sums | None:
     if not isinstance(plan, Plan):
         return None
     pattern = GramPattern.of(plan.layout, plan.neighbours, centred=True)
-    query = f"{len(pattern.rows)} entries of the Gram matrix"
+    query = name_gram(len(pattern.rows))
     transcript = model.privacy_.transcript
     one = next((r for r in transcript if r.query == query), None)
     if one is None or not np.any(one.noise_std):
         return None
-    counted = f"number of {plan.layout.counted}"
+    counted = name_row_count(plan.layout.counted)
     counts = [r.noise_std for r in transcript if r.query == counted]
     std = np.broadcast_to(one.noise_std, one.values.shape)
     n_tests = 4 * len(plan.layout.groups)
@@ -247,7 +247,7 @@ def describe_unknown_labels(model: Any) -> str | None:
     Weighted fits are not checked, because a weight of zero excludes a row on purpose.
     """
     levels = () if model._weighted else getattr(model, "classes_", ())
-    query = f"counts of {len(levels)} classes"
+    query = name_counts(len(levels))
     for released in model.privacy_.transcript if len(levels) > 1 else ():
         if released.query != query:
             continue

@@ -23,16 +23,8 @@ import numpy as np
 
 from skdp.descent.gram import fill_gram
 from skdp.planning.plan import Plan
-from skdp.privacy.queries import GramPattern
-from skdp.schema import (
-    FloatArray,
-    Layout,
-    Numeric,
-    Pair,
-    Schema,
-    count_in_words,
-    split_hats,
-)
+from skdp.privacy.queries import GramPattern, name_gram
+from skdp.schema import FloatArray, Layout, Numeric, Pair, Schema, split_hats
 
 
 def estimate_shares(model: Any) -> FloatArray | None:
@@ -45,9 +37,7 @@ def estimate_shares(model: Any) -> FloatArray | None:
     if not isinstance(plan, Plan) or not model.fit_intercept:
         return None
     pattern = GramPattern.of(plan.layout, plan.neighbours, centred=True)
-    query = (
-        f"{count_in_words(len(pattern.rows), 'entry', 'entries')} of the Gram matrix"
-    )
+    query = name_gram(len(pattern.rows))
     transcript = model.privacy_.transcript
     released = next((one for one in transcript if one.query == query), None)
     if released is None:

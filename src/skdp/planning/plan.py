@@ -354,6 +354,11 @@ def release_row_count(
     check_record_unit(record, records.layout)
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
     counted = queries.counts(engine(records), 1, record.neighbours)
-    total = replace(counted, query=f"number of {records.layout.counted}")
+    total = replace(counted, query=name_row_count(records.layout.counted))
     released = release(total, z, noise or Randomness(), record)
     return max(1, round(float(released.values[0])))
+
+
+def name_row_count(counted: str) -> str:
+    """Return the name of the query for the number of rows, or of persons."""
+    return f"number of {counted}"

@@ -250,10 +250,7 @@ def mapped_gradient(
 
 
 def count_changes(neighbours: Neighbours) -> int:
-    """Return the number of contributions by which sums of neighbouring tables differ.
-
-    It is 2 if a record may be replaced, because one is removed and another is added.
-    """
+    """Return how many records may differ: 2 if one is replaced by another, else 1."""
     return {"replace-one": 2, "zero-out": 1, "add-remove": 1}[neighbours]
 
 
@@ -338,9 +335,13 @@ def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
     n_rows = sums[-1] >> grid.FEATURE_BITS
     value = value + twice[i] * twice[j] * n_rows  # (2x - shift)(2x - shift)ᵀ
     unit = math.ldexp(1.0, -2 * grid.FEATURE_BITS - 2) / engine.records.one
-    many = count_in_words(len(value), "entry", "entries")
-    query = f"{many} of the Gram matrix"
+    query = name_gram(len(value))
     return BoundedSum(value, unit, pattern.shape, pattern.sensitivity, query)
+
+
+def name_gram(n_entries: int) -> str:
+    """Return the name of the query for the Gram matrix."""
+    return f"{count_in_words(n_entries, 'entry', 'entries')} of the Gram matrix"
 
 
 def counts(engine: Engine, n_classes: int, neighbours: Neighbours) -> BoundedSum:
@@ -354,9 +355,13 @@ def counts(engine: Engine, n_classes: int, neighbours: Neighbours) -> BoundedSum
     `sensitivity` in Euclidean norm, because a record is in at most one class, and the
     shares of a person's rows add up to at most one.
     """
-    query = f"counts of {count_in_words(n_classes, 'class', 'classes')}"
-    one = engine.records.one
+    query, one = name_counts(n_classes), engine.records.one
     return histogram(engine.counts(n_classes), 1, neighbours, query, one)
+
+
+def name_counts(n_classes: int) -> str:
+    """Return the name of the query for the counts of the classes."""
+    return f"counts of {count_in_words(n_classes, 'class', 'classes')}"
 
 
 def histogram(

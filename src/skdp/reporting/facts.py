@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from skdp.descent import level
+from skdp.estimators import balanced, record_weights
 from skdp.evaluation.results import Bin, Evaluation
-from skdp.planning.plan import Plan
+from skdp.planning.plan import Plan, name_row_count
 from skdp.planning.plan_files import plan_summary
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.reporting.formatting import (
@@ -28,20 +30,20 @@ from skdp.schema import Categorical, Column, Numeric, Pair, Vector, check
 #: The purposes of releases, in the order in which a fit makes them. Each purpose has a
 #: test that recognises it by the description of the query.
 PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    ("Number of rows", lambda query: query == "number of rows"),
-    ("Number of persons", lambda query: query == "number of persons"),
+    ("Number of rows", lambda query: query == name_row_count("rows")),
+    ("Number of persons", lambda query: query == name_row_count("persons")),
     ("Ranges, found in the table", lambda query: query.startswith("magnitudes of")),
     ("Categories, found in the table", lambda query: query.startswith("categories of")),
     ("Knots, placed where the rows are", lambda query: query.startswith("shares of")),
-    ("Weights of the classes", lambda query: query.endswith(", for weights")),
-    ("Weights of the rows", lambda query: query.startswith("histogram of the weights")),
+    ("Weights of the classes", lambda query: query.endswith(balanced.QUERY_END)),
+    ("Weights of the rows", lambda query: query == record_weights.QUERY),
     ("Gram matrix of the columns", lambda query: query.endswith("Gram matrix")),
     (
         "Histogram of the target",
         lambda query: query.startswith(("counts of", "histogram of the target")),
     ),
     ("Gradients, the steps of the fit", lambda query: query.startswith("gradient")),
-    ("Correction of the intercept", lambda query: query == "sum of slopes"),
+    ("Correction of the intercept", lambda query: query == level.QUERY),
     ("Scores", lambda query: query.startswith("scores (")),
 )
 UNSPENT = "Not spent"
