@@ -53,7 +53,6 @@ from skdp.estimators.unit import (
     assume_given_count,
     check_unit,
     count_given,
-    name_counted,
 )
 from skdp.planning.curves import draw_lines
 from skdp.planning.decide import scale_caps
@@ -61,7 +60,7 @@ from skdp.planning.plan import release_row_count, run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, Layout, Schema, check
+from skdp.schema import FloatArray, Layout, Schema, check, name_record
 from skdp.tables.exposures import Exposure
 
 #: Share of the budget (of μ² and of δ) that may be spent on inferring ranges,
@@ -238,7 +237,7 @@ class PrivateLinearModel(
             check(rows > 0, "The table has no rows.")
         check(
             private_rows or self.n_rows in (None, rows),
-            f"n_rows must be {rows}, the number of {name_counted(opened.ids)}, got "
+            f"n_rows must be {rows}, the number of {name_record(opened.ids)}s, got "
             f"{self.n_rows}. Under {self.neighbours!r} this number is counted, so "
             "leave n_rows out.",
         )

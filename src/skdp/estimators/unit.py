@@ -6,12 +6,7 @@ from typing import Any
 
 from skdp.estimators.other_solvers import OWN
 from skdp.privacy.persons import RowCounts
-from skdp.schema import check
-
-
-def name_counted(unit: Any) -> str:
-    """Return the plural noun for records: "persons" if there is a unit, else "rows"."""
-    return "rows" if unit is None else "persons"
+from skdp.schema import check, name_record
 
 
 def assume_given_count(n_rows: Any, neighbours: str, unit: Any) -> tuple[str, ...]:
@@ -20,7 +15,7 @@ def assume_given_count(n_rows: Any, neighbours: str, unit: Any) -> tuple[str, ..
     It is made only under add-remove, and only if `n_rows` is given.
     """
     given = neighbours == "add-remove" and n_rows is not None
-    return (f"The number of {name_counted(unit)} given is public.",) if given else ()
+    return (f"The number of {name_record(unit)}s given is public.",) if given else ()
 
 
 def check_unit(

@@ -9,6 +9,7 @@ from typing import Any
 
 from skdp.ledger import released_digest
 from skdp.privacy.budget import PrivacyRecord
+from skdp.schema import name_record
 
 #: Printed instead of a number that is hidden by noise.
 TOO_NOISY = "too noisy to say"
@@ -243,8 +244,8 @@ class Evaluation:
         if not self.calibration:
             return
         level = f"{self.confidence:.0%}"
-        counted = "rows" if self.privacy_.unit is None else "persons"
-        yield f"predicted  observed  {level:<16}  {counted}"
+        counted = name_record(self.privacy_.unit)
+        yield f"predicted  observed  {level:<16}  {counted}s"
         for one in self.calibration:
             rate = "-" if one.too_noisy else f"{one.rate:.3f}"
             between = f"[{one.rate_low:.3f}, {one.rate_high:.3f}]"

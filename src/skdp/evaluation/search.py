@@ -24,7 +24,6 @@ from skdp.estimators.unit import (
     assume_given_count,
     check_unit,
     count_given,
-    name_counted,
 )
 from skdp.evaluation.best_model import BestModelMixin
 from skdp.evaluation.folds import RandomFolds, divide_table
@@ -49,7 +48,7 @@ from skdp.privacy.selection import (
     mean_trials,
     trial_mu,
 )
-from skdp.schema import check, count_in_words
+from skdp.schema import check, count_in_words, name_record
 
 #: Average number of trials per candidate in a random search, by default.
 TRIALS_PER_CANDIDATE = 3.5
@@ -342,7 +341,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
         private_rows = record.neighbours == "add-remove"
         check(
             private_rows or (rows is not None and rows >= FEWEST_ROWS),
-            f"A search needs at least {FEWEST_ROWS} {name_counted(about.ids)}, got "
+            f"A search needs at least {FEWEST_ROWS} {name_record(about.ids)}s, got "
             f"{rows}.",
         )
         folds = RandomFolds(PARTS, random_state=self.random_state)

@@ -24,8 +24,16 @@ from skdp.reporting.formatting import (
     format_range,
     shorten,
 )
-from skdp.reporting.statement import describe_neighbours, name_protected
-from skdp.schema import Categorical, Column, Numeric, Pair, Vector, check
+from skdp.reporting.statement import describe_neighbours
+from skdp.schema import (
+    Categorical,
+    Column,
+    Numeric,
+    Pair,
+    Vector,
+    check,
+    name_record,
+)
 
 #: The purposes of releases, in the order in which a fit makes them. Each purpose has a
 #: test that recognises it by the description of the query.
@@ -141,7 +149,7 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
     yield "Columns", f"{n:,} ({each}); {format_count(weights, 'coefficient')}"
     if schema.unit is not None:
         yield "Unit", describe_unit(model)
-    yield name_protected(record).title() + "s", ", ".join(describe_rows(model))
+    yield name_record(record.unit).title() + "s", ", ".join(describe_rows(model))
     yield (
         "Budget",
         f"ε = {format_number(record.epsilon)}, δ = {format_number(record.delta)}",
@@ -179,7 +187,7 @@ def describe_rows(model: Any) -> tuple[str, str]:
     )
     if record.neighbours != "add-remove":
         return f"{count:,}", "a public number"
-    counted = f"Number of {name_protected(record)}s"
+    counted = f"Number of {name_record(record.unit)}s"
     if any(one.name == counted for one in group_by_purpose(record)):
         return f"{count:,}", "approximate, because released with noise"
     return f"{count:,}", "given as public"
@@ -286,7 +294,7 @@ def describe_evaluation(found: Evaluation) -> list[tuple[str, str]]:
         *target,
         ("Scores", ", ".join(found.scores) or "calibration alone"),
         (
-            name_protected(record).title() + "s",
+            name_record(record.unit).title() + "s",
             ", ".join(describe_evaluation_rows(found)),
         ),
         (

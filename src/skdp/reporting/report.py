@@ -42,10 +42,9 @@ from skdp.reporting.statement import (
     describe_neighbours,
     detection_rate,
     failure_rate,
-    name_protected,
     write_parts,
 )
-from skdp.schema import check
+from skdp.schema import check, name_record
 from skdp.verification.independent_epsilon import closed_form_epsilon
 from skdp.verification.verify import Verification, verify
 
@@ -143,7 +142,7 @@ def collect_contents(about: Subject) -> dict[str, Any]:
         "why_not": promised[0].removeprefix("NOTHING: ") if not about.claims else "",
         "record": record,
         "neighbours": describe_neighbours(record),
-        "protected": name_protected(record),
+        "protected": name_record(record.unit),
         "odds": _odds(record) if about.claims else math.nan,
         "failing": failure_rate(record) if about.claims else math.nan,
         "detected": detection_rate(record) if about.claims else math.nan,

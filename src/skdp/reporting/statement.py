@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord, search_delta
-from skdp.schema import check
+from skdp.schema import check, name_record
 
 #: The false-positive rate of the attacker whom statements describe.
 FALSE_ALARMS = 0.05
@@ -43,11 +43,6 @@ def describe_neighbours(record: PrivacyRecord) -> str:
     """Return in words how neighbouring tables differ."""
     listed = NEIGHBOURS if record.unit is None else PERSON_NEIGHBOURS
     return listed[record.neighbours]
-
-
-def name_protected(record: PrivacyRecord) -> str:
-    """Return the word for what is protected, "row" or "person"."""
-    return "row" if record.unit is None else "person"
 
 
 def compute_delta(record: PrivacyRecord, epsilon: float) -> float:
@@ -163,7 +158,7 @@ def _write_published(record: PrivacyRecord, model: Any) -> Part:
         "table's rows were released, each with random noise added, and everything "
         "published was computed from them alone:"
     )
-    lines, one = [what], name_protected(record)
+    lines, one = [what], name_record(record.unit)
     for event, times in record.events.items():
         noise = "without noise"
         if event.noise_multiplier:
@@ -184,7 +179,7 @@ def _write_promises(record: PrivacyRecord) -> Iterator[str]:
             "before publishing anything."
         )
         return
-    epsilon, one = record.spent_epsilon, name_protected(record)
+    epsilon, one = record.spent_epsilon, name_record(record.unit)
     if epsilon == math.inf or record.budget == math.inf:
         yield "NOTHING: there is no noise (epsilon is infinite)."
         return
@@ -216,7 +211,7 @@ def _write_promises(record: PrivacyRecord) -> Iterator[str]:
 def _write_public(record: PrivacyRecord) -> Part:
     lines = [*record.assumptions]
     if record.neighbours != "add-remove":
-        lines.append(f"The number of {name_protected(record)}s is public.")
+        lines.append(f"The number of {name_record(record.unit)}s is public.")
     lines.append(
         "The names of the columns, the settings of the program and the plan made from "
         "them are public. They were not computed from the rows."

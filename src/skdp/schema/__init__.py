@@ -1,7 +1,7 @@
 """Describe the public facts about a table, in Python and in schema files."""
 
 from skdp.schema.columns import Categorical, Numeric, Target, level_key
-from skdp.schema.layout import Group, Layout
+from skdp.schema.layout import Group, Layout, name_record
 from skdp.schema.pairs import Column, Pair, split_hats
 from skdp.schema.schema import Schema
 from skdp.schema.validation import FloatArray, IntArray, check, count_in_words
@@ -22,5 +22,6 @@ __all__ = [
     "check",
     "count_in_words",
     "level_key",
+    "name_record",
     "split_hats",
 ]

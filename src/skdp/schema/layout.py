@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -56,6 +56,11 @@ class Group:
         return np.arange(self.start, self.start + self.width)
 
 
+def name_record(unit: Any) -> str:
+    """Return the noun for a record: "person" if there is a unit, else "row"."""
+    return "row" if unit is None else "person"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """The coordinates of an encoded row, and an optional bound on the row's norm.
@@ -71,7 +76,7 @@ class Layout:
     @property
     def counted(self) -> str:
         """The plural noun for records: "persons" if there is a unit, else "rows"."""
-        return "rows" if self.unit is None else "persons"
+        return f"{name_record(self.unit)}s"
 
     @property
     def n_features(self) -> int:

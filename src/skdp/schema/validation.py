@@ -1,4 +1,4 @@
-"""Check public settings and raise errors. Define type aliases for arrays."""
+"""Check public settings, and count things in words. Define types of arrays."""
 
 from __future__ import annotations
 
