@@ -82,3 +82,16 @@ def test_a_search_does_not_tell_how_many_trials_fitted_a_constant():
         warnings.simplefilter("always")
         search.fit(X, y)
     assert not [one for one in caught if one.category is ConstantModelWarning]
+
+
+def test_a_constant_of_persons_speaks_of_persons(tmp_path):
+    X, y = table(50)
+    model = skdp.LogisticRegression(schema=CLASSES, neighbours="replace-one")
+    with pytest.warns(ConstantModelWarning) as caught:
+        model.fit(X, y, unit=np.arange(50) // 2)
+    model.save(tmp_path / "model")
+    said = str(caught[0].message)
+    assert "because 25 persons cannot support" in said
+    assert "as many persons would" in said
+    for one in (model, skdp.load(tmp_path / "model")):
+        assert said in " ".join(str(one.summary()).split())

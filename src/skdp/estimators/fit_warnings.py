@@ -296,7 +296,8 @@ def describe_constant(model: Any) -> str | None:
     if plan.get("geometry") != InterceptOnly.__name__:  # a loaded model
         return None
     facts = ("loss", "n_rows", "epsilon", "delta", "neighbours")
-    return forecast.describe_constant(**{name: plan[name] for name in facts})
+    known = {name: plan[name] for name in facts}
+    return forecast.describe_constant(**known, unit=model.privacy_.unit)
 
 
 def warn_if_constant(model: Any) -> None:

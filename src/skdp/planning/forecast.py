@@ -41,7 +41,7 @@ from skdp.planning.rule import TOO_FEW
 from skdp.planning.theory import Rate
 from skdp.privacy import accountant
 from skdp.privacy.queries import Neighbours, count_changes
-from skdp.schema import FloatArray, Group, Layout, count_in_words
+from skdp.schema import FloatArray, Group, Layout, count_in_words, name_record
 
 #: Residual variance of a target in [-1, 1], under the prior.
 RESIDUAL_VARIANCE = 0.04
@@ -214,11 +214,10 @@ def find_rows_to_halve(plan: Plan) -> float | None:
 def describe_plan(plan: Plan) -> str:
     """Describe a plan and its expected cost in words."""
     columns = sum(group.kind != "ones" for group in plan.layout.groups)
-    counted = plan.layout.counted
     lines = [
         f"{plan.loss.name} model of {count_in_words(columns, 'column')}, "
-        f"{count_in_words(plan.layout.n_features, 'coefficient')}, {plan.n_rows:,} "
-        f"{counted[:-1] if plan.n_rows == 1 else counted}",
+        f"{count_in_words(plan.layout.n_features, 'coefficient')}, "
+        f"{count_in_words(f'{plan.n_rows:,}', name_record(plan.layout.unit))}",
         f"budget: ε = {plan.epsilon:g}, δ = {plan.delta:g}, "
         f"{plan.neighbours} neighbours",
         *plan.reasons,
@@ -296,6 +295,7 @@ def describe_outlook(plan: Plan) -> str:
             epsilon=plan.epsilon,
             delta=plan.delta,
             neighbours=plan.neighbours,
+            unit=plan.layout.unit,
         )
     if isinstance(plan.geometry, Sketched):
         return "The cost of privacy is not forecast for sketches."
@@ -345,17 +345,27 @@ def format_range(seen: Forecast) -> str:
 
 
 def describe_constant(
-    *, loss: str, n_rows: int, epsilon: float, delta: float, neighbours: Neighbours
+    *,
+    loss: str,
+    n_rows: int,
+    epsilon: float,
+    delta: float,
+    neighbours: Neighbours,
+    unit: str | None,
 ) -> str:
-    """Explain why a plan fits only a constant, and how many rows a model requires."""
+    """Explain why a plan fits only a constant, and how many rows a model requires.
+
+    With a unit, the explanation is about persons instead of rows.
+    """
     constant = CALIBRATIONS[LOSSES[loss].score].constant
     # Part of the budget may have been spent on ranges or the number of rows.
     factor = max(TOO_FEW / _signal(n_rows, epsilon, delta, neighbours), 1.1)
+    record = name_record(unit)
     return (
-        f"Only a constant is fitted ({constant}), because {n_rows:,} "
-        f"{'row' if n_rows == 1 else 'rows'} cannot support a single coefficient at "
-        f"ε = {epsilon:g}. All coefficients are zero. About {factor:.2g} times as many "
-        "rows would support a model."
+        f"Only a constant is fitted ({constant}), because "
+        f"{count_in_words(f'{n_rows:,}', record)} cannot support a single coefficient "
+        f"at ε = {epsilon:g}. All coefficients are zero. About {factor:.2g} times as "
+        f"many {record}s would support a model."
     )
 
 
