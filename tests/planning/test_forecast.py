@@ -19,6 +19,7 @@ from skdp.planning.forecast import (
     describe_outlook,
     find_rows_to_halve,
     forecast,
+    format_factor,
     linearise_cost,
     prior_moments,
     prior_spectrum,
@@ -244,3 +245,12 @@ def test_what_was_once_forecast_too_small_lies_in_a_range(outcomes, table, befor
         if row["table"] == table and row["model"] in ("logistic", "linear")
     ]
     assert any(low <= before <= high for low, _, high in ends)
+
+
+def test_numbers_agree_with_their_nouns():
+    loss, options = LOSSES["logistic"](), {"epsilon": 1.0, "delta": 1e-9}
+    one = make_plan(LAYOUT, loss, n_rows=1, n_steps=1, geometry="diagonal", **options)
+    assert repr(one).startswith("<Plan: logistic loss, 1 row, ")
+    assert repr(one).endswith(", 1 step>")
+    written = [format_factor(x) for x in (1.1, 9.96, 21.7, 217.0, 21_700.0)]
+    assert written == ["1.1", "10", "22", "220", "22,000"]

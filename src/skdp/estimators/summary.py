@@ -22,7 +22,7 @@ from skdp.estimators.standard_errors import (
     find_computed,
 )
 from skdp.estimators.summary_lines import ClassLine, Line, RatioLine, TermLine
-from skdp.schema import Numeric, check
+from skdp.schema import Numeric, check, count_in_words, name_record
 
 HEAD = ("coef", "sampling", "privacy", "std err", "z", "p", "[0.025", "0.975]")
 TERM_HEAD = ("points", "lowest", "highest", "largest at", "effect", *HEAD[-2:])
@@ -247,9 +247,11 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
     claim = f"ε {epsilon}, δ {record.delta:g}, {record.neighbours} neighbours"
     released = model.neighbours == "add-remove" and model.n_rows is None
     about = "about " if released else ""
+    records = count_in_words(f"{n_rows:,}", name_record(layout.unit))
+    steps = count_in_words(model.n_iter_, "step")
     facts = [
         describe_modelled(model, "Effects" if terms else "Coefficients"),
-        f"{about}{n_rows:,} {layout.counted}; {claim}; {model.n_iter_} steps.",
+        f"{about}{records}; {claim}; {steps}.",
     ]
     if record.seeded or math.isinf(record.epsilon):
         facts.append(str(record).splitlines()[0])

@@ -19,7 +19,16 @@ import numpy as np
 from skdp.models.losses import Loss
 from skdp.planning.rule import TOO_FEW
 from skdp.privacy.queries import Neighbours, count_changes
-from skdp.schema import Categorical, Column, FloatArray, Numeric, Pair, Schema, check
+from skdp.schema import (
+    Categorical,
+    Column,
+    FloatArray,
+    Numeric,
+    Pair,
+    Schema,
+    check,
+    count_in_words,
+)
 
 #: Ratio of the number of intervals of a curve to (nν/(R²√p))^(1/2), for numeric targets
 #: and for classes. `choose_n_knots` explains the formula.
@@ -291,7 +300,7 @@ def _judge_pairs(
         ), False
     if count > MOST_COORDINATES:
         return (
-            f"pairs: none, because {len(added)} pairs would take {count:,} "
-            f"coefficients, more than {MOST_COORDINATES:,}"
+            f"pairs: none, because {count_in_words(len(added), 'pair')} would take "
+            f"{count:,} coefficients, more than {MOST_COORDINATES:,}"
         ), False
     return f"pairs: {len(added)}, with {size} knots per numeric column", True

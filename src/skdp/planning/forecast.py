@@ -300,8 +300,8 @@ def describe_outlook(plan: Plan) -> str:
     if isinstance(plan.geometry, Sketched):
         return "The cost of privacy is not forecast for sketches."
     seen, known = forecast(plan), CALIBRATIONS[plan.loss.score]
-    sampling = f"{seen.sampling_excess:.1g} from sampling error"
-    sampling += f", with {plan.n_rows:,} {counted}"
+    records = count_in_words(f"{plan.n_rows:,}", name_record(plan.layout.unit))
+    sampling = f"{seen.sampling_excess:.1g} from sampling error, with {records}"
     if plan.epsilon == math.inf:
         return f"Expected cost in {seen.score}: {sampling}. There is no noise."
     text = [
@@ -322,7 +322,8 @@ def describe_outlook(plan: Plan) -> str:
     if rows is not None:
         fewer = ", or half as many coefficients" if private else ""
         text.append(
-            f"To halve the error, use {rows:.2g} times as many {counted}{fewer}."
+            f"To halve the error, use {format_factor(rows)} times as many "
+            f"{counted}{fewer}."
         )
     if not isinstance(plan.geometry, Matrix):
         text.append(
@@ -342,6 +343,12 @@ def format_range(seen: Forecast) -> str:
     if seen.low == 0:
         return f"at most {seen.high:.1g}"
     return f"{seen.low:.1g} to {seen.high:.1g}"
+
+
+def format_factor(factor: float) -> str:
+    """Format a factor with two significant digits, such as 2.2, 22 or 2,200."""
+    rounded = float(f"{factor:.2g}")
+    return f"{rounded:g}" if rounded < 10 else f"{rounded:,.0f}"
 
 
 def describe_constant(
@@ -364,8 +371,8 @@ def describe_constant(
     return (
         f"Only a constant is fitted ({constant}), because "
         f"{count_in_words(f'{n_rows:,}', record)} cannot support a single coefficient "
-        f"at ε = {epsilon:g}. All coefficients are zero. About {factor:.2g} times as "
-        f"many {record}s would support a model."
+        f"at ε = {epsilon:g}. All coefficients are zero. About "
+        f"{format_factor(factor)} times as many {record}s would support a model."
     )
 
 

@@ -24,7 +24,7 @@ from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, Layout, check
+from skdp.schema import FloatArray, Layout, check, count_in_words, name_record
 
 Calibration = Literal["exact", "paper"]
 #: The default δ if the number of rows is private.
@@ -147,9 +147,10 @@ class Plan:
 
     def __repr__(self) -> str:
         return (
-            f"<Plan: {self.loss.kind} loss, {self.n_rows} {self.layout.counted}, "
+            f"<Plan: {self.loss.kind} loss, "
+            f"{count_in_words(self.n_rows, name_record(self.layout.unit))}, "
             f"ε = {self.epsilon:g}, δ = {self.delta:g}, "
-            f"{self.n_steps * self.n_restarts} steps>"
+            f"{count_in_words(self.n_steps * self.n_restarts, 'step')}>"
         )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
