@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import tempfile
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from skdp.reporting.formatting import escape_unprintable, replace_infinities
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,15 +66,8 @@ def silence_compiler(as_json: bool = False, quiet: bool = False) -> None:
 
 
 def escape(text: str) -> str:
-    """Return the text with all unprintable characters escaped.
-
-    Models and schemas may come from strangers. Control characters in them could move
-    the cursor of the terminal and hide text.
-    """
-    return "".join(
-        letter if letter == "\n" or letter.isprintable() else ascii(letter)[1:-1]
-        for letter in text
-    )
+    """Return the text with all unprintable characters except newlines escaped."""
+    return str(escape_unprintable(text, keep="\n"))
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -83,19 +77,11 @@ def print_json(value: dict[str, Any]) -> None:
 
 def format_json(value: dict[str, Any]) -> str:
     """Return one JSON object as text, escaping the same characters as `escape`."""
-    text = json.dumps(_replace_infinities(value), indent=2, ensure_ascii=False)
+    text = json.dumps(replace_infinities(value), indent=2, ensure_ascii=False)
     return "".join(
         letter if letter == "\n" or letter.isprintable() else json.dumps(letter)[1:-1]
         for letter in text
     )
-
-
-def _replace_infinities(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _replace_infinities(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_replace_infinities(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def check_out(out: Path | None, force: bool) -> None:

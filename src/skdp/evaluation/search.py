@@ -298,8 +298,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
     ) -> SearchRecord:
         """Return a new privacy record of the search, without charges."""
         if stop is None:
-            many = "trial" if n_trials == 1 else "trials"
-            scope = f"All {n_trials} {many} of the search are listed."
+            many = count_in_words(n_trials, "trial")
+            scope = f"All {many} of the search are listed."
         else:
             scope = (
                 f"This is the best of a random number of fits ({mean_trials(stop):.3g} "

@@ -21,14 +21,13 @@ from skdp.estimators.summary import INTERVALS, is_on_log_scale, note_hidden
 from skdp.estimators.summary_lines import TermLine, Z
 from skdp.reporting.formatting import (
     Axis,
-    format_count,
     format_fixed,
     format_number,
     format_range,
     make_axis,
     shorten,
 )
-from skdp.schema import Categorical, Group, Numeric, Schema, Vector
+from skdp.schema import Categorical, Group, Numeric, Schema, Vector, count_in_words
 
 #: Limits on the coefficients in one picture, on the coefficients in all tables
 #: together, and on the classes that are shown.
@@ -252,7 +251,7 @@ class Picture:
     def label(self) -> str:
         """A description of the picture for screen readers."""
         of = f" of class {self.class_name}" if self.class_name else ""
-        drawn = format_count(self.n_drawn, "coefficient")
+        drawn = count_in_words(f"{self.n_drawn:,}", "coefficient")
         intervals = " with 95 % intervals" if self.has_errors else ""
         return f"{drawn}{of}{intervals}, by column. The table has the numbers."
 

@@ -19,7 +19,6 @@ from skdp.planning.plan_files import plan_summary
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.reporting.formatting import (
     Axis,
-    format_count,
     format_number,
     format_range,
     shorten,
@@ -32,6 +31,7 @@ from skdp.schema import (
     Pair,
     Vector,
     check,
+    count_in_words,
     name_record,
 )
 
@@ -141,12 +141,13 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
     yield "Target", target + describe_column(schema.target_column)
     kinds = Counter(_kind(column) for column in schema.columns.values())
     each = ", ".join(
-        f"{times:,} {name}" if name in ADJECTIVES else format_count(times, name)
+        count_in_words(f"{times:,}", name, name if name in ADJECTIVES else None)
         for name, times in kinds.items()
     )
     n = sum(group.kind != "ones" for group in model._layout.groups)
     weights = model.weights_.size
-    yield "Columns", f"{n:,} ({each}); {format_count(weights, 'coefficient')}"
+    coefficients = count_in_words(f"{weights:,}", "coefficient")
+    yield "Columns", f"{n:,} ({each}); {coefficients}"
     if schema.unit is not None:
         yield "Unit", describe_unit(model)
     yield name_record(record.unit).title() + "s", ", ".join(describe_rows(model))
@@ -201,10 +202,8 @@ def describe_column(column: Column) -> str:
             levels.append(f"and {len(column.levels) - MOST_LEVELS:,} more")
         return "one of " + ", ".join(levels)
     if isinstance(column, Vector):
-        return (
-            f"{format_count(len(column.names), 'number')} with joint norm at most "
-            f"{format_number(float(column.norm))}"
-        )
+        many = count_in_words(f"{len(column.names):,}", "number")
+        return f"{many} with joint norm at most {format_number(float(column.norm))}"
     if isinstance(column, Pair):
         sizes = " × ".join(f"{part.width:,}" for part in column.parts)
         return (
@@ -234,7 +233,7 @@ def _kind(column: Column) -> str:
 
 def _method(model: Any) -> str:
     plan = plan_summary(model.plan_)
-    steps = format_count(int(model.n_iter_), "step")
+    steps = count_in_words(f"{model.n_iter_:,}", "step")
     if "solver" in plan:
         return f"solver {plan['solver']!r}, {steps}"
     method = GEOMETRIES.get(str(plan.get("geometry")), str(plan.get("geometry")))

@@ -14,17 +14,28 @@ from typing import Any
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def escape_unprintable(value: Any) -> Any:
-    """Replace every unprintable character by its escape code.
+def escape_unprintable(value: Any, keep: str = "") -> Any:
+    """Replace every unprintable character that is not in `keep` by its escape code.
 
-    Names of columns and categories may come from strangers. They may contain characters
-    that reverse the reading direction or that cannot be written to a file.
+    Models, schemas and the names in them may come from strangers. They may contain
+    characters that reverse the reading direction, that cannot be written to a file, or
+    that move the cursor of a terminal and hide text.
     """
     if not isinstance(value, str) or hasattr(value, "__html__"):  # safe template HTML
         return value
     return "".join(
-        letter if letter.isprintable() else ascii(letter)[1:-1] for letter in value
+        letter if letter in keep or letter.isprintable() else ascii(letter)[1:-1]
+        for letter in value
     )
+
+
+def replace_infinities(value: Any) -> Any:
+    """Replace infinities and nan by None, for JSON, in dicts and lists of any depth."""
+    if isinstance(value, dict):
+        return {key: replace_infinities(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [replace_infinities(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def shorten(text: str, longest: int = 48) -> str:
@@ -68,11 +79,6 @@ def format_percent(share: float) -> str:
     if 0 < share < 0.001:
         return "< 0.1 %"
     return f"{100 * share:.1f}".removesuffix(".0") + " %"
-
-
-def format_count(count: int, one: str) -> str:
-    """Format a count of things, such as "1 row" or "2 rows". `one` is the singular."""
-    return f"{count:,} {one}" + ("" if count == 1 else "s")
 
 
 @dataclass(frozen=True, kw_only=True)

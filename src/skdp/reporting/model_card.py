@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -83,7 +82,8 @@ def make_card(about: Any, scores: Evaluation | None = None) -> dict[str, Any]:
 
 def render_json(card: dict[str, Any]) -> str:
     """Return the card as JSON, in which infinity and nan are null."""
-    return json.dumps(_replace_infinities(card), indent=1, ensure_ascii=False) + "\n"
+    plain = formatting.replace_infinities(card)
+    return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
 
 
 def render_markdown(card: dict[str, Any]) -> str:
@@ -219,11 +219,3 @@ def _format(value: float | str | None) -> str:
     if isinstance(value, str):
         return value
     return "" if value is None else f"{value:.4g}"
-
-
-def _replace_infinities(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _replace_infinities(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_replace_infinities(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

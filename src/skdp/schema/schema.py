@@ -18,7 +18,7 @@ from typing import Any
 from skdp.schema.columns import Categorical, Target
 from skdp.schema.layout import Group, Layout
 from skdp.schema.pairs import Column, Pair
-from skdp.schema.validation import check
+from skdp.schema.validation import check, count_in_words
 from skdp.schema.vectors import Vector
 
 #: Largest number of levels that a printed schema lists.
@@ -135,8 +135,8 @@ class Schema:
         return schema
 
     def __repr__(self) -> str:
-        n, name = len(self.columns), self.target_name
-        parts = [f"{n} column{'' if n == 1 else 's'}"]
+        name = self.target_name
+        parts = [count_in_words(len(self.columns), "column")]
         parts += [] if self.target is None else [f"target {name}" if name else "target"]
         parts += [] if self.unit is None else [f"unit {self.unit_name}"]
         return f"<Schema: {', '.join(parts)}>"

@@ -67,7 +67,7 @@ from skdp.privacy.exponential import choose
 from skdp.privacy.grid import WEIGHT_BOX, round_up
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, IntArray, Layout, check
+from skdp.schema import FloatArray, IntArray, Layout, check, count_in_words
 from skdp.solvers.problem import (
     Callback,
     EngineOf,
@@ -323,8 +323,7 @@ def _make_exponential_step(
         total = _ask_gradient(problem, adder, weights, problem.all)
         exact = total.value.astype(np.float64) * total.unit
         scores = score_coordinates(problem, M, weights, exact, reach)
-        many = "coordinate" if len(scores) == 1 else "coordinates"
-        query = f"choice among {len(scores)} {many}"
+        query = f"choice among {count_in_words(len(scores), 'coordinate')}"
         if z_choice:
             run.record.charge(Event(query, reach, z_choice, 1))
             run.record.seeded |= run.noise.seeded

@@ -54,7 +54,7 @@ from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.grid import round_up
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, check
+from skdp.schema import FloatArray, check, count_in_words
 from skdp.solvers.certified import (
     Bounds,
     check_ridge,
@@ -272,9 +272,8 @@ def _calibrate_as_in_paper(
 
 def _charge_tilt(problem: Problem, run: Run, std: float, cost: float, d: int) -> None:
     """Charge the cost of objective perturbation, before the tilt is drawn."""
-    many = "coordinate" if d == 1 else "coordinates"
     event = Event(
-        f"objective perturbation, {d} {many} together",
+        f"objective perturbation, {count_in_words(d, 'coordinate')} together",
         _bound_gradient(problem) * queries.count_changes(problem.neighbours),
         accountant.noise_multiplier(cost, 1),
         LEVELS * d if std else 0,

@@ -17,7 +17,7 @@ from skdp.privacy import queries, subsampling
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.randomness import Randomness
-from skdp.schema import check
+from skdp.schema import check, count_in_words
 from skdp.solvers.problem import Run, charge_run
 
 #: Rates are multiples of 2⁻³², so a record is drawn with exactly the charged rate.
@@ -122,9 +122,9 @@ class Batches:
         over a fresh batch, to which one record adds at most the sensitivity, with noise
         of standard deviation z times the sensitivity.
         """
-        many = "batch" if self.n_steps == 1 else "batches"
+        many = count_in_words(self.n_steps, "Poisson batch", "Poisson batches")
         query = (
-            f"gradients of {self.n_steps} Poisson {many}, rate {self.rate:.6g}, "
+            f"gradients of {many}, rate {self.rate:.6g}, "
             f"noise {self.noise_multiplier:.6g} of one record's part, together"
         )
         z = 1.0 / self.mu * (1 + 2.0**-50) if self.mu < math.inf else 0.0
