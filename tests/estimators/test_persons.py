@@ -170,8 +170,8 @@ def test_a_row_may_count_a_share_instead():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"max_rows_per_unit": 0}, "whole number"),
-        ({"max_rows_per_unit": True}, "whole number"),
+        ({"max_rows_per_unit": 0}, "must be an integer from 1"),
+        ({"max_rows_per_unit": True}, "must be an integer from 1"),
         ({"max_rows_per_unit": 2, "schema": ROWS}, "requires a unit"),
         ({"max_rows_per_unit": 2, "neighbours": "zero-out"}, "requires neighbours="),
     ],

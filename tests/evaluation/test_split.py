@@ -84,7 +84,7 @@ def test_scikit_learn_takes_them(tmp_path):
 
 @pytest.mark.parametrize("n_splits", [1, 0, 2.5, "5"])
 def test_folds_that_are_none_are_refused(n_splits):
-    with pytest.raises(ValueError, match="whole number ≥ 2"):
+    with pytest.raises(ValueError, match="n_splits must be an integer of at least 2"):
         skdp.RandomFolds(n_splits)
 
 

@@ -174,7 +174,7 @@ def flipped():
         ({"metric": np.zeros(9)}, "each of 9 coordinates"),
         ({"metric": np.ones(3)}, "each of 9 coordinates"),
         ({"sampling": Full(3)}, "sampling must have 9 coordinates"),
-        ({"n_steps": 2.5}, "n_steps must be a whole number"),
+        ({"n_steps": 2.5}, "n_steps must be an integer"),
     ],
 )
 def test_refusals(options, said):

@@ -240,5 +240,5 @@ def test_refusals():
         dp_sgd(problem, calibration="paper", **BUDGET)
     with pytest.raises(ValueError, match="clip must be positive"):
         dp_sgd(problem, clip=-1.0, n_steps=2, **BUDGET)
-    with pytest.raises(ValueError, match="n_steps must be a whole number"):
+    with pytest.raises(ValueError, match="n_steps must be an integer"):
         dp_sgd(problem, n_steps=2.5, **BUDGET)

@@ -6,8 +6,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
+from skdp.schema import FloatArray, IntArray
+
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -49,18 +49,6 @@ def check_partition(
         got = f"coordinate {odd} in {counts[odd]} of them"
         raise make_error(owner, name, rule, got)
     return partition
-
-
-def check_integer(
-    value: object, low: int, high: int | None, owner: str, name: str
-) -> int:
-    """Check that `value` is an integer in [low, high], and return it as an int."""
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        number = int(value)
-        if low <= number and (high is None or number <= high):
-            return number
-    span = f"of at least {low}" if high is None else f"from {low} to {high}"
-    raise make_error(owner, name, f"be an integer {span}", repr(value))
 
 
 def check_index_set(values: npt.ArrayLike, owner: str, name: str) -> IntArray:

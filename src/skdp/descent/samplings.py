@@ -20,12 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from skdp.descent.sampling_checks import (
-    FloatArray,
-    IntArray,
     check_distribution,
     check_index_set,
     check_index_sets,
-    check_integer,
     check_partition,
     check_positive,
     check_vector,
@@ -33,6 +30,7 @@ from skdp.descent.sampling_checks import (
     make_error,
 )
 from skdp.models.registry import Registered
+from skdp.schema import FloatArray, IntArray, check_integer
 
 __all__ = [
     "MAX_SUPPORT",
@@ -123,7 +121,7 @@ class Sampling(Registered, ABC):
 
     def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
         """Draw the sets of ``n_steps`` consecutive steps, which are independent."""
-        steps = range(check_integer(n_steps, 0, None, "Sampling.sets", "n_steps"))
+        steps = range(check_integer(n_steps, "Sampling.sets: n_steps", low=0))
         return (self.draw(rng) for _ in steps)
 
     def pair_probabilities(self, block: IntArray) -> FloatArray:
@@ -158,7 +156,7 @@ class Full(Sampling):
     kind = "full"
 
     def __init__(self, n_coordinates: int) -> None:
-        d = check_integer(n_coordinates, 1, None, "Full", "n_coordinates")
+        d = check_integer(n_coordinates, "Full: n_coordinates")
         super().__init__(
             np.ones(d),
             coupling=np.ones(d),
@@ -200,9 +198,7 @@ class SingleCoordinate(Sampling):
     @classmethod
     def uniform(cls, n_coordinates: int) -> Self:
         """Return the sampling in which every coordinate has probability 1/d."""
-        d = check_integer(
-            n_coordinates, 1, None, "SingleCoordinate.uniform", "n_coordinates"
-        )
+        d = check_integer(n_coordinates, "SingleCoordinate.uniform: n_coordinates")
         return cls(np.full(d, 1 / d))
 
     @classmethod
@@ -272,7 +268,7 @@ class ExplicitSets(_Listed):
         support = check_index_sets(sets, name, "sets")
         d = 1 + max(int(chosen[-1]) for chosen in support)
         if n_coordinates is not None:
-            d = check_integer(n_coordinates, d, None, name, "n_coordinates")
+            d = check_integer(n_coordinates, f"{name}: n_coordinates", low=d)
         missing = np.setdiff1d(np.arange(d), np.concatenate(support))
         if missing.size:
             raise make_error(
@@ -456,7 +452,7 @@ class ShuffledBlocks(_OneBlock):
                 f"have one entry for each of the {len(blocks)} blocks",
                 f"{len(given)} entries",
             )
-        visits = np.array([check_integer(c, 1, None, name, "counts") for c in given])
+        visits = np.array([check_integer(c, f"{name}: counts") for c in given])
         super().__init__(blocks, visits / max(visits.sum(), 1))
         self._cycle = freeze(np.repeat(np.arange(visits.size), visits))
         self._counts = freeze(visits)
@@ -475,7 +471,7 @@ class ShuffledBlocks(_OneBlock):
 
         The last cycle may be incomplete.
         """
-        left = check_integer(n_steps, 0, None, "ShuffledBlocks.sets", "n_steps")
+        left = check_integer(n_steps, "ShuffledBlocks.sets: n_steps", low=0)
         return self._cycles(left, rng)
 
     def _cycles(self, left: int, rng: np.random.Generator) -> Iterator[IntArray]:
@@ -501,8 +497,8 @@ class Nice(Sampling):
     kind = "nice"
 
     def __init__(self, n_coordinates: int, tau: int) -> None:
-        d = check_integer(n_coordinates, 1, None, "Nice", "n_coordinates")
-        self._tau = check_integer(tau, 1, d, "Nice", "tau")
+        d = check_integer(n_coordinates, "Nice: n_coordinates")
+        self._tau = check_integer(tau, "Nice: tau", high=d)
         n_sets = comb(d, self._tau)
         listed = n_sets <= MAX_SUPPORT
         super().__init__(

@@ -26,13 +26,12 @@ import numpy as np
 import numpy.typing as npt
 
 from skdp.descent.sampling_checks import (
-    FloatArray,
-    IntArray,
     check_partition,
     check_positive,
     make_error,
 )
 from skdp.descent.samplings import Sampling
+from skdp.schema import FloatArray, IntArray
 
 __all__ = ["from_bounds", "from_hessian", "is_valid", "is_valid_for_bounds"]
 

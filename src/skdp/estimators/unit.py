@@ -24,7 +24,7 @@ def check_unit(
     """Refuse options under which a person could count as more than one record."""
     if unit is None and max_rows_per_unit == 1:
         return
-    RowCounts(max_rows_per_unit)  # refuses what is not a whole number
+    RowCounts(max_rows_per_unit)  # refuses what is not an integer
     check(
         max_rows_per_unit == 1 or unit is not None,
         "max_rows_per_unit requires a unit. Name it in the schema, or pass unit=.",

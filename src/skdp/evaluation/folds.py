@@ -10,7 +10,7 @@ import numpy as np
 from skdp.estimators.preparation import OpenedTable
 from skdp.privacy.persons import SomePersons, find_buckets
 from skdp.privacy.randomness import Randomness
-from skdp.schema import IntArray, check
+from skdp.schema import IntArray, check, check_integer
 from skdp.tables import readers
 from skdp.tables.ids import Ids, find_ids
 from skdp.tables.placed import PlacedColumn, PlacedTable
@@ -71,11 +71,7 @@ class RandomFolds:
     """
 
     def __init__(self, n_splits: int = 5, *, random_state: int | None = None) -> None:
-        check(
-            isinstance(n_splits, (int, np.integer)) and n_splits >= 2,
-            f"n_splits must be a whole number ≥ 2, got {n_splits!r}.",
-        )
-        self.n_splits = int(n_splits)
+        self.n_splits = check_integer(n_splits, "n_splits", low=2)
         self.random_state = random_state
 
     def __repr__(self) -> str:

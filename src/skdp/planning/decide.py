@@ -6,8 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from skdp.descent import averages, samplings, smoothness
 from skdp.descent.geometry import Diagonal, Geometry
 from skdp.descent.intercept import InterceptOnly
@@ -24,7 +22,7 @@ from skdp.planning.rule import (
     choose_wide_geometry,
 )
 from skdp.privacy import accountant, queries
-from skdp.schema import Layout, check
+from skdp.schema import Layout, check, check_integer
 
 #: Number of accelerated passes in runs without noise. About √(smoothness/alpha) passes
 #: halve the error.
@@ -91,13 +89,8 @@ def check_options(
         hasattr(geometry, "count_directions") or geometry in GEOMETRY_CHOICES,
         f"geometry must be one of {GEOMETRY_CHOICES}, got {geometry!r}.",
     )
-    is_integer = isinstance(n_steps, (int, np.integer)) and not isinstance(
-        n_steps, bool
-    )
-    check(
-        n_steps == "auto" or (is_integer and int(n_steps) >= 1),
-        f"n_steps must be 'auto' or an integer of at least 1, got {n_steps!r}.",
-    )
+    if n_steps != "auto":
+        check_integer(n_steps, "n_steps")
     check_calibration(calibration, epsilon, delta)
 
 

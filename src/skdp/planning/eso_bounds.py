@@ -25,7 +25,7 @@ from skdp.planning.theory import (
     Budget,
     Rate,
     balance_steps,
-    check_numbers,
+    check_sizes,
     find_best_integer,
 )
 
@@ -67,7 +67,7 @@ def composite_bound(
     include_start : bool
         Whether the average is over θ_0, …, θ_{K-1} rather than θ_1, …, θ_K.
     """
-    check_numbers(
+    check_sizes(
         "composite_bound", n_steps=n_steps, smallest_probability=smallest_probability
     )
     visits = 1.0 / smallest_probability
@@ -100,13 +100,13 @@ def convex_composite(
     budget : Budget
         The budget.
     """
-    check_numbers(
+    check_sizes(
         "convex_composite",
         distance_squared=distance_squared,
         step_sigma_squared=step_sigma_squared,
         smallest_probability=smallest_probability,
     )
-    check_numbers("convex_composite", zero=True, excess=excess)
+    check_sizes("convex_composite", zero=True, excess=excess)
     initial = 0.5 * distance_squared + excess / smallest_probability
     step = budget.noise_scale**2 * step_sigma_squared / smallest_probability
     return balance_steps("Theorem D: convex, with a penalty", initial, step)
@@ -192,7 +192,7 @@ def strongly_convex_eso(
     n_steps : int, optional
         K. By default, the K that minimises the bound.
     """
-    check_numbers(
+    check_sizes(
         "strongly_convex_eso",
         modulus=modulus,
         distance_squared=distance_squared,
@@ -200,7 +200,7 @@ def strongly_convex_eso(
         step_sigma_squared=step_sigma_squared,
         smallest_probability=smallest_probability,
     )
-    check_numbers("strongly_convex_eso", zero=True, excess=excess)
+    check_sizes("strongly_convex_eso", zero=True, excess=excess)
     decay = min(modulus, 0.5 * smallest_probability)
     scale, visits = budget.noise_scale**2, 1.0 / smallest_probability
     rate = -math.log1p(-decay)
@@ -257,7 +257,7 @@ def matrix_sigmas(
     sizes = check_positive(block_sizes, None, name, "block_sizes")
     q = check_positive(probabilities, len(sizes), name, "probabilities")
     reach = sizes * np.square(check_positive(caps, len(sizes), name, "caps"))
-    check_numbers(name, curvature=curvature)
+    check_sizes(name, curvature=curvature)
     return float(reach.sum() / curvature), float(q @ reach / curvature)
 
 

@@ -24,7 +24,14 @@ from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, Layout, check, count_in_words, name_record
+from skdp.schema import (
+    FloatArray,
+    Layout,
+    check,
+    check_integer,
+    count_in_words,
+    name_record,
+)
 
 Calibration = Literal["exact", "paper"]
 #: The default δ if the number of rows is private.
@@ -93,10 +100,7 @@ class Plan:
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta, self.n_rows)
         for name in ("n_steps", "n_restarts"):
-            times = getattr(self, name)
-            whole = isinstance(times, (int, np.integer)) and not isinstance(times, bool)
-            rule = f"{name} must be an integer of at least 1, got {times!r}."
-            check(whole and times >= 1, rule)
+            check_integer(getattr(self, name), name)
         rule = f"average must be a function of descent.averages, got {self.average!r}."
         check(callable(self.average), rule)
         check(

@@ -72,7 +72,7 @@ _ACCOUNTING = ("exact", "paper")
 MOST_PAIRS = 4096
 
 
-def check_numbers(function: str, *, zero: bool = False, **values: float) -> None:
+def check_sizes(function: str, *, zero: bool = False, **values: float) -> None:
     """Raise if a number is not finite and positive (or zero, if `zero` is true)."""
     rule = "be a finite number " + ("of at least 0" if zero else "greater than 0")
     for name, value in values.items():
@@ -108,7 +108,7 @@ class Budget:
     accounting: str = "exact"
 
     def __post_init__(self) -> None:
-        check_numbers("Budget", n_rows=self.n_rows, epsilon=self.epsilon)
+        check_sizes("Budget", n_rows=self.n_rows, epsilon=self.epsilon)
         if not 0 < self.delta < 1:
             raise make_error("Budget", "delta", "be in (0, 1)", repr(self.delta))
         if self.neighbours not in _SENSITIVITY:
@@ -156,7 +156,7 @@ class Prior:
     excess: float = math.log(2.0)
 
     def __post_init__(self) -> None:
-        check_numbers("Prior", block_norm=self.block_norm, excess=self.excess)
+        check_sizes("Prior", block_norm=self.block_norm, excess=self.excess)
 
     def __str__(self) -> str:
         known = self.displacement is not None
@@ -360,8 +360,8 @@ def convex_bound(
     start_excess : float
         A lower bound on f(w0) - f*. It is used only if `include_start` is False.
     """
-    check_numbers("convex_bound", n_steps=n_steps)
-    check_numbers(
+    check_sizes("convex_bound", n_steps=n_steps)
+    check_sizes(
         "convex_bound",
         zero=True,
         distance_squared=distance_squared,
@@ -402,9 +402,7 @@ def eso_bound(
     include_start : bool
         Whether the average is over θ_0, …, θ_{K-1} rather than θ_1, …, θ_K.
     """
-    check_numbers(
-        "eso_bound", n_steps=n_steps, smallest_probability=smallest_probability
-    )
+    check_sizes("eso_bound", n_steps=n_steps, smallest_probability=smallest_probability)
     visits = 1.0 / smallest_probability
     initial = 0.5 * distance_squared + (visits - (not include_start)) * excess
     return initial / n_steps + 0.5 * (noise + visits * step_noise)
@@ -483,7 +481,7 @@ def convex_printed(
     proof is ΣR√log(1/δ)/(nε), and the second is 12 times as large (erratum 5). Only ε,
     δ and n of the budget are used.
     """
-    check_numbers(
+    check_sizes(
         "convex_printed", distance_squared=distance_squared, sigma_squared=sigma_squared
     )
     unit = math.sqrt(math.log(1.0 / budget.delta)) / (budget.n_rows * budget.epsilon)
@@ -508,7 +506,7 @@ def convex_tight(
     otherwise. Multiplying M by any s ≥ 1 leaves the bound unchanged and multiplies K*
     by s.
     """
-    check_numbers(
+    check_sizes(
         "convex_tight", distance_squared=distance_squared, sigma_squared=sigma_squared
     )
     step = budget.noise_scale**2 * sigma_squared
@@ -553,15 +551,15 @@ def convex_eso(
     budget : Budget
         The budget.
     """
-    check_numbers(
+    check_sizes(
         "convex_eso", distance_squared=distance_squared, sigma_squared=sigma_squared
     )
-    check_numbers(
+    check_sizes(
         "convex_eso",
         step_sigma_squared=step_sigma_squared,
         smallest_probability=smallest_probability,
     )
-    check_numbers("convex_eso", zero=True, excess=excess)
+    check_sizes("convex_eso", zero=True, excess=excess)
     scale = budget.noise_scale**2
     initial = 0.5 * distance_squared + excess / smallest_probability
     step = 0.5 * scale * (sigma_squared + step_sigma_squared / smallest_probability)
@@ -592,8 +590,8 @@ def strongly_convex_printed(
         Only n, ε and δ are used. Neighbours are replace-one, and the noise is the noise
         of Theorem 4.1.
     """
-    check_numbers("strongly_convex_printed", condition=condition, excess=excess)
-    check_numbers("strongly_convex_printed", sigma_squared=sigma_squared)
+    check_sizes("strongly_convex_printed", condition=condition, excess=excess)
+    check_sizes("strongly_convex_printed", sigma_squared=sigma_squared)
     unit = math.log(1.0 / budget.delta) / (budget.n_rows * budget.epsilon) ** 2
     level = 24.0 * (1.0 + condition) * sigma_squared * unit
     return Rate(
@@ -626,8 +624,8 @@ def strongly_convex_corrected(
     budget : Budget
         The budget.
     """
-    check_numbers("strongly_convex_corrected", condition=condition, excess=excess)
-    check_numbers("strongly_convex_corrected", sigma_squared=sigma_squared)
+    check_sizes("strongly_convex_corrected", condition=condition, excess=excess)
+    check_sizes("strongly_convex_corrected", sigma_squared=sigma_squared)
     n_steps = math.ceil(2.0 * (1.0 + condition))
     level = 2.0 * n_steps * budget.noise_scale**2 * sigma_squared
     n_restarts = max(1, math.ceil(math.log2(excess / level)))
@@ -668,8 +666,8 @@ def strongly_convex_weighted(
     budget : Budget
         The budget.
     """
-    check_numbers("strongly_convex_weighted", distance_squared=distance_squared)
-    check_numbers("strongly_convex_weighted", sigma_squared=sigma_squared)
+    check_sizes("strongly_convex_weighted", distance_squared=distance_squared)
+    check_sizes("strongly_convex_weighted", sigma_squared=sigma_squared)
     p = check_positive(probabilities, None, "strongly_convex_weighted", "probabilities")
     if not 0 < modulus < p.min():
         rule = f"be in (0, {p.min()}), where the upper end is the smallest probability"

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from skdp.privacy.encoding import AnyArray, Coded, Records
 from skdp.privacy.grid import UNIT_BITS
-from skdp.schema import IntArray, check
+from skdp.schema import IntArray, check_integer
 
 if TYPE_CHECKING:
     from skdp.privacy.queries import Slopes
@@ -87,12 +87,7 @@ class RowCounts:
     """
 
     def __init__(self, least: int = 1) -> None:
-        whole = isinstance(least, (int, np.integer)) and not isinstance(least, bool)
-        check(
-            whole and 1 <= least < 1 << 31,
-            f"max_rows_per_unit must be a whole number of at least 1, got {least!r}.",
-        )
-        self.least = int(least)
+        self.least = check_integer(least, "max_rows_per_unit", high=2**31 - 1)
         self._rows: dict[object, int] = {}
 
     def __len__(self) -> int:

@@ -4,7 +4,13 @@ from skdp.schema.columns import Categorical, Numeric, Target, level_key
 from skdp.schema.layout import Group, Layout, name_record
 from skdp.schema.pairs import Column, Pair, split_hats
 from skdp.schema.schema import Schema
-from skdp.schema.validation import FloatArray, IntArray, check, count_in_words
+from skdp.schema.validation import (
+    FloatArray,
+    IntArray,
+    check,
+    check_integer,
+    count_in_words,
+)
 from skdp.schema.vectors import Vector
 
 __all__ = [
@@ -20,6 +26,7 @@ __all__ = [
     "Target",
     "Vector",
     "check",
+    "check_integer",
     "count_in_words",
     "level_key",
     "name_record",

@@ -26,6 +26,17 @@ def check(holds: bool, sentence: str) -> None:
         raise ValueError(sentence)
 
 
+def check_integer(value: Any, name: str, low: int = 1, high: int | None = None) -> int:
+    """Return a public integer. Raise a ValueError if it is not one in [low, high]."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    span = f"of at least {low}" if high is None else f"from {low} to {high}"
+    check(
+        whole and low <= value and (high is None or value <= high),
+        f"{name} must be an integer {span}, got {value!r}.",
+    )
+    return int(value)
+
+
 def check_numbers(what: str, **values: Any) -> None:
     """Raise a ValueError if a public setting is neither a number nor None.
 

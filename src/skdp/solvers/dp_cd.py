@@ -33,14 +33,13 @@ from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, IntArray, check
+from skdp.schema import FloatArray, IntArray, check, check_integer
 from skdp.solvers.problem import (
     Callback,
     EngineOf,
     Problem,
     Run,
     Solved,
-    check_whole,
     open_run,
     refuse_coupled_penalty,
     register_solver,
@@ -131,8 +130,9 @@ def dp_cd(
     M = _choose_smoothness(problem, run.share(share or 1.0), smoothness, floor)
     left = run.share(1.0 - share)
     sampling = samplings.SingleCoordinate.uniform(problem.layout.n_features)
-    steps = check_whole(n_steps or choose_steps(problem, left, sampling, M), "n_steps")
-    restarts = check_whole(n_restarts, "n_restarts")
+    steps = n_steps or choose_steps(problem, left, sampling, M)
+    steps = check_integer(steps, "n_steps")
+    restarts = check_integer(n_restarts, "n_restarts")
     if clip is None and run.mu < math.inf:
         clip = problem.slope_bound * math.sqrt(problem.layout.n_features)
     z = accountant.noise_multiplier(left.mu, steps * restarts)

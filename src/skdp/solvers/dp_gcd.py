@@ -67,7 +67,14 @@ from skdp.privacy.exponential import choose
 from skdp.privacy.grid import WEIGHT_BOX, round_up
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, IntArray, Layout, check, count_in_words
+from skdp.schema import (
+    FloatArray,
+    IntArray,
+    Layout,
+    check,
+    check_integer,
+    count_in_words,
+)
 from skdp.solvers.problem import (
     Callback,
     EngineOf,
@@ -75,7 +82,6 @@ from skdp.solvers.problem import (
     ReferenceEngine,
     Run,
     Solved,
-    check_whole,
     open_run,
     refuse_coupled_penalty,
     register_solver,
@@ -181,7 +187,7 @@ def dp_gcd(
         means = _release_means(problem, run.share(SMOOTHNESS_SHARE), adder)
         M[joint] *= means[joint]
         run = run.share(1 - SMOOTHNESS_SHARE)
-    steps = check_whole(n_steps or choose_steps(problem, run.mu), "n_steps")
+    steps = check_integer(n_steps or choose_steps(problem, run.mu), "n_steps")
     if selection == "gaussian":
         step = _make_gaussian_step(problem, run, adder, M, steps)
     else:

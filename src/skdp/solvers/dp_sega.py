@@ -37,14 +37,13 @@ from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import Released
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, IntArray, check
+from skdp.schema import FloatArray, IntArray, check, check_integer
 from skdp.solvers.problem import (
     Callback,
     EngineOf,
     Problem,
     Run,
     Solved,
-    check_whole,
     open_run,
     register_solver,
 )
@@ -128,7 +127,7 @@ def dp_sega(
         f"sampling must have {d} coordinates, got {law.n_coordinates}.",
     )
     steps, alpha = _choose_steps(problem, run, law, damping)
-    steps = check_whole(n_steps or steps, "n_steps")
+    steps = check_integer(n_steps or steps, "n_steps")
     Q = _choose_metric(problem, law, alpha, metric)
     z = accountant.noise_multiplier(run.mu, steps)
     average = averages.growing(decay) if decay else averages.mean

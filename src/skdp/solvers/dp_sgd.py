@@ -24,7 +24,7 @@ from skdp.privacy import queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, check
+from skdp.schema import FloatArray, check, check_integer
 from skdp.solvers.poisson_batches import DELTA_SHARE, Batches, draw_batch
 from skdp.solvers.problem import (
     Callback,
@@ -32,7 +32,6 @@ from skdp.solvers.problem import (
     Problem,
     Run,
     Solved,
-    check_whole,
     open_run,
     register_solver,
 )
@@ -120,11 +119,11 @@ def dp_sgd(
         delta_share=0.0 if rate == 1.0 else DELTA_SHARE,
     )
     if form == "analysed":
-        steps = check_whole(n_steps or _choose_analysed_steps(rate), "n_steps")
+        steps = check_integer(n_steps or _choose_analysed_steps(rate), "n_steps")
         chance = rate or 1.0 / math.sqrt(steps)
         radius = radius or math.sqrt(len(problem.layout.groups))
     else:
-        steps = check_whole(n_steps or choose_steps(problem, run), "n_steps")
+        steps = check_integer(n_steps or choose_steps(problem, run), "n_steps")
         chance = rate or choose_batch_rate(problem.n_rows, run.mu, steps)
     if calibration == "paper" and run.mu < math.inf:
         z = compute_paper_noise(

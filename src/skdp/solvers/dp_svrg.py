@@ -31,7 +31,7 @@ from skdp.privacy import accountant, queries
 from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, Layout, check
+from skdp.schema import FloatArray, Layout, check, check_integer
 from skdp.solvers.dp_sgd import choose_batch_rate, choose_steps
 from skdp.solvers.poisson_batches import DELTA_SHARE, Batches, draw_batch
 from skdp.solvers.problem import (
@@ -40,7 +40,6 @@ from skdp.solvers.problem import (
     Problem,
     Run,
     Solved,
-    check_whole,
     open_run,
     register_solver,
 )
@@ -118,8 +117,8 @@ def dp_svrg(
         delta_share=0.0 if exact else DELTA_SHARE,
     )
     steps = choose_steps(problem, run)
-    epochs = check_whole(n_epochs or math.ceil(math.sqrt(steps)), "n_epochs")
-    inner = check_whole(n_inner or math.ceil(steps / epochs), "n_inner")
+    epochs = check_integer(n_epochs or math.ceil(math.sqrt(steps)), "n_epochs")
+    inner = check_integer(n_inner or math.ceil(steps / epochs), "n_inner")
     if calibration == "paper":
         plan = _plan_as_in_paper(problem, run, epochs, inner, rate, constant)
     else:

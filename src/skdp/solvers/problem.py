@@ -320,16 +320,6 @@ def refuse_coupled_penalty(problem: Problem) -> None:
     )
 
 
-def check_whole(value: Any, name: str, least: int = 1) -> int:
-    """Check that `value` is a whole number of at least `least`, and return it."""
-    fits = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    check(
-        fits and value >= least,
-        f"{name} must be a whole number ≥ {least}, got {value!r}.",
-    )
-    return int(value)
-
-
 __all__ = [
     "ONE_OUTPUT",
     "SOLVERS",
@@ -341,7 +331,6 @@ __all__ = [
     "Solved",
     "Solver",
     "charge_run",
-    "check_whole",
     "open_run",
     "refuse_coupled_penalty",
     "register_solver",
