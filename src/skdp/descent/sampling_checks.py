@@ -6,14 +6,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from skdp.schema import FloatArray, IntArray
+from skdp.schema import FloatArray, IntArray, check
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-
-
-def make_error(owner: str, name: str, rule: str, got: str) -> ValueError:
-    """Return the error to raise when the parameter `name` of `owner` breaks a rule."""
-    return ValueError(f"{owner}: {name} must {rule}, got {got}.")
 
 
 def freeze(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
@@ -41,13 +36,12 @@ def check_partition(
     indices = np.concatenate(partition)
     d = indices.size if n_coordinates is None else n_coordinates
     counts = np.bincount(np.minimum(indices, d), minlength=d + 1)
-    rule = f"hold each of the coordinates 0 to {d - 1} exactly once"
-    if counts[d]:
-        raise make_error(owner, name, rule, f"coordinate {indices.max()}")
-    if np.any(counts[:d] != 1):
-        odd = int(np.argmax(counts[:d] != 1))
-        got = f"coordinate {odd} in {counts[odd]} of them"
-        raise make_error(owner, name, rule, got)
+    rule = (
+        f"{owner}: {name} must hold each of the coordinates 0 to {d - 1} exactly once"
+    )
+    check(not counts[d], f"{rule}, got coordinate {indices.max()}.")
+    odd = int(np.argmax(counts[:d] != 1))
+    check(counts[odd] == 1, f"{rule}, got coordinate {odd} in {counts[odd]} of them.")
     return partition
 
 
@@ -62,8 +56,10 @@ def check_index_set(values: npt.ArrayLike, owner: str, name: str) -> IntArray:
         unique = np.unique(indices).astype(np.intp)
         good = unique.size == indices.size and unique[0] >= 0
     if not good:
-        rule = "hold nonempty lists of distinct nonnegative integers"
-        raise make_error(owner, name, rule, repr(values))
+        raise ValueError(
+            f"{owner}: {name} must hold nonempty lists of distinct nonnegative "
+            f"integers, got {values!r}."
+        )
     return unique
 
 
@@ -71,8 +67,7 @@ def check_index_sets(
     sets: Sequence[npt.ArrayLike], owner: str, name: str
 ) -> tuple[IntArray, ...]:
     """Check several nonempty sets of indices, and return each of them sorted."""
-    if len(sets) == 0:
-        raise make_error(owner, name, "hold at least one set", "none")
+    check(len(sets) > 0, f"{owner}: {name} must hold at least one set, got none.")
     return tuple(check_index_set(values, owner, name) for values in sets)
 
 
@@ -91,8 +86,10 @@ def check_vector(
         or (length is not None and vector.size != length)
         or not np.all(np.isfinite(vector))
     ):
-        rule = f"be a vector of {expected} finite numbers"
-        raise make_error(owner, name, rule, repr(values))
+        raise ValueError(
+            f"{owner}: {name} must be a vector of {expected} finite numbers, got "
+            f"{values!r}."
+        )
     return vector
 
 
@@ -101,10 +98,12 @@ def check_positive(
 ) -> FloatArray:
     """Check that all entries of a vector are positive, and return the vector."""
     numbers = check_vector(values, length, owner, name)
-    if np.any(numbers <= 0):
-        where = int(np.argmin(numbers))
-        got = f"{numbers[where]} at index {where}"
-        raise make_error(owner, name, "be positive everywhere", got)
+    least = int(np.argmin(numbers))
+    check(
+        numbers[least] > 0,
+        f"{owner}: {name} must be positive everywhere, got {numbers[least]} at index "
+        f"{least}.",
+    )
     return numbers
 
 
@@ -114,7 +113,8 @@ def check_distribution(
     """Check that probabilities are positive and sum to one, and return them."""
     probabilities = check_positive(values, length, owner, "probabilities")
     total = probabilities.sum()
-    if not abs(total - 1) <= 1e-9:
-        got = f"a sum of {total}"
-        raise make_error(owner, "probabilities", "sum to one within 1e-9", got)
+    check(
+        abs(total - 1) <= 1e-9,
+        f"{owner}: probabilities must sum to one within 1e-9, got a sum of {total}.",
+    )
     return np.asarray(probabilities / total)

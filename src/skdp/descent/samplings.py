@@ -27,10 +27,9 @@ from skdp.descent.sampling_checks import (
     check_positive,
     check_vector,
     freeze,
-    make_error,
 )
 from skdp.models.registry import Registered
-from skdp.schema import FloatArray, IntArray, check_integer
+from skdp.schema import FloatArray, IntArray, check, check_integer, count_in_words
 
 __all__ = [
     "MAX_SUPPORT",
@@ -271,11 +270,9 @@ class ExplicitSets(_Listed):
             d = check_integer(n_coordinates, f"{name}: n_coordinates", low=d)
         missing = np.setdiff1d(np.arange(d), np.concatenate(support))
         if missing.size:
-            raise make_error(
-                name,
-                "sets",
-                "together contain every coordinate",
-                f"no set with coordinate {missing[0]}",
+            raise ValueError(
+                f"{name}: sets must together contain every coordinate, got no set with "
+                f"coordinate {missing[0]}."
             )
         super().__init__(
             support, check_distribution(probabilities, name, len(support)), d
@@ -410,13 +407,11 @@ class Blocks(_OneBlock):
         d = sum(block.size for block in partition)
         m = check_positive(smoothness, d, owner, "smoothness")
         delta = check_vector(distance, d, owner, "distance")
-        if np.any(delta < 0) or not np.any(delta > 0):
-            raise make_error(
-                owner,
-                "distance",
-                "be nonnegative with a positive entry",
-                f"a range from {delta.min()} to {delta.max()}",
-            )
+        check(
+            0 <= delta.min() <= delta.max() and delta.max() > 0,
+            f"{owner}: distance must be nonnegative with a positive entry, got a range "
+            f"from {delta.min()} to {delta.max()}.",
+        )
         # Guesses are scaled before they are squared, which avoids over- and underflow.
         scaled = np.sqrt(m / m.max()) * (delta / delta.max())
         weights = np.array([np.linalg.norm(scaled[block]) for block in partition])
@@ -445,13 +440,11 @@ class ShuffledBlocks(_OneBlock):
     ) -> None:
         name = "ShuffledBlocks"
         given = [1] * len(blocks) if counts is None else list(counts)
-        if len(given) != len(blocks):
-            raise make_error(
-                name,
-                "counts",
-                f"have one entry for each of the {len(blocks)} blocks",
-                f"{len(given)} entries",
-            )
+        check(
+            len(given) == len(blocks),
+            f"{name}: counts must have one entry for each of the {len(blocks)} blocks, "
+            f"got {count_in_words(len(given), 'entry', 'entries')}.",
+        )
         visits = np.array([check_integer(c, f"{name}: counts") for c in given])
         super().__init__(blocks, visits / max(visits.sum(), 1))
         self._cycle = freeze(np.repeat(np.arange(visits.size), visits))
@@ -541,13 +534,10 @@ class Independent(Sampling):
 
     def __init__(self, probabilities: npt.ArrayLike) -> None:
         pi = check_positive(probabilities, None, "Independent", "probabilities")
-        if np.any(pi > 1):
-            raise make_error(
-                "Independent",
-                "probabilities",
-                "lie in (0, 1]",
-                f"{pi.max()}",
-            )
+        check(
+            pi.max() <= 1,
+            f"Independent: probabilities must lie in (0, 1], got {pi.max()}.",
+        )
         # P(j is the first of S) = π_j Π_{i<j} (1−π_i). The sum over j is Z. This avoids
         # the cancellation in 1 − Π, so no digits are lost if all π are tiny.
         before = np.concatenate([[1.0], np.cumprod(1 - pi)[:-1]])
@@ -601,13 +591,10 @@ def sketch(sampling: Sampling, chosen: npt.ArrayLike) -> FloatArray:
     """
     d = sampling.n_coordinates
     indices = check_index_set(chosen, "sketch", "chosen")
-    if indices[-1] >= d:
-        raise make_error(
-            "sketch",
-            "chosen",
-            f"hold indices from 0 to {d - 1}",
-            f"{indices[-1]}",
-        )
+    check(
+        indices[-1] < d,
+        f"sketch: chosen must hold indices from 0 to {d - 1}, got {indices[-1]}.",
+    )
     diagonal = np.zeros(d)
     diagonal[indices] = 1 / sampling.probabilities[indices]
     return diagonal
@@ -626,13 +613,14 @@ def _mix_with_uniform(
 
     The mixture makes each probability at least floor / len(weights).
     """
-    if not 0 <= floor <= 1:
-        raise make_error(owner, "floor", "lie in [0, 1]", repr(floor))
+    check(0 <= floor <= 1, f"{owner}: floor must lie in [0, 1], got {floor!r}.")
     scaled = weights / weights.max()
     mixed = (1 - floor) * scaled / scaled.sum() + floor / scaled.size
-    if np.any(mixed <= 0):
-        rule = "give every set a positive probability if floor is 0"
-        raise make_error(owner, name, rule, f"zero for set {int(np.argmin(mixed))}")
+    check(
+        mixed.min() > 0,
+        f"{owner}: {name} must give every set a positive probability if floor is 0, "
+        f"got zero for set {int(np.argmin(mixed))}.",
+    )
     return np.asarray(mixed)
 
 

@@ -28,10 +28,9 @@ import numpy.typing as npt
 from skdp.descent.sampling_checks import (
     check_partition,
     check_positive,
-    make_error,
 )
 from skdp.descent.samplings import Sampling
-from skdp.schema import FloatArray, IntArray
+from skdp.schema import FloatArray, IntArray, check
 
 __all__ = ["from_bounds", "from_hessian", "is_valid", "is_valid_for_bounds"]
 
@@ -290,26 +289,33 @@ def _labels(parts: Sequence[IntArray], d: int) -> IntArray:
 
 def _check_hessian(hessian: npt.ArrayLike, d: int, owner: str) -> FloatArray:
     hess = np.asarray(hessian, dtype=np.float64)
-    if hess.shape != (d, d) or not np.all(np.isfinite(hess)):
-        rule = f"be a finite matrix of shape ({d}, {d})"
-        got = f"shape {hess.shape}" if hess.shape != (d, d) else "a NaN or infinity"
-        raise make_error(owner, "hessian", rule, got)
+    got = f"shape {hess.shape}" if hess.shape != (d, d) else "a NaN or infinity"
+    check(
+        hess.shape == (d, d) and bool(np.all(np.isfinite(hess))),
+        f"{owner}: hessian must be a finite matrix of shape ({d}, {d}), got {got}.",
+    )
     gap = np.abs(hess - hess.T).max()
-    if gap > 1e-9 * np.abs(hess).max():
-        got = f"entries that differ from their mirror image by {gap}"
-        raise make_error(owner, "hessian", "be symmetric", got)
+    check(
+        gap <= 1e-9 * np.abs(hess).max(),
+        f"{owner}: hessian must be symmetric, got entries that differ from their "
+        f"mirror image by {gap}.",
+    )
     return np.asarray((hess + hess.T) / 2)
 
 
 def _check_curvature(value: float, owner: str) -> float:
-    if not (np.isfinite(value) and value > 0):
-        raise make_error(owner, "curvature", "be finite and positive", repr(value))
+    check(
+        0 < value < np.inf,
+        f"{owner}: curvature must be finite and positive, got {value!r}.",
+    )
     return float(value)
 
 
 def _check_ridge(value: float | npt.ArrayLike, d: int, owner: str) -> FloatArray:
     ridge = np.asarray(value, dtype=np.float64)
     if ridge.shape not in ((), (d,)) or not np.all(np.isfinite(ridge) & (ridge >= 0)):
-        rule = f"be one nonnegative number, or a vector of {d}"
-        raise make_error(owner, "ridge", rule, repr(value))
+        raise ValueError(
+            f"{owner}: ridge must be one nonnegative number, or a vector of {d}, got "
+            f"{value!r}."
+        )
     return ridge

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skdp.descent.sampling_checks import check_positive, make_error
+from skdp.descent.sampling_checks import check_positive
 from skdp.planning.theory import (
     Budget,
     Rate,
@@ -28,6 +28,7 @@ from skdp.planning.theory import (
     check_sizes,
     find_best_integer,
 )
+from skdp.schema import check
 
 __all__ = [
     "composite_bound",
@@ -291,6 +292,8 @@ def matrix_distance_squared(
 
 
 def _check_decay(function: str, decay: float, smallest: float) -> None:
-    if not 0 < decay < smallest:
-        rule = f"be in (0, {smallest}), where the upper end is the smallest probability"
-        raise make_error(function, "decay", rule, repr(decay))
+    check(
+        0 < decay < smallest,
+        f"{function}: decay must be in (0, {smallest}), where the upper end is the "
+        f"smallest probability, got {decay!r}.",
+    )

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skdp.descent.sampling_checks import make_error
 from skdp.planning.theory import (
     Budget,
     Prior,
@@ -75,13 +74,17 @@ class ProblemConstants:
         for name, size in arrays:
             array = np.asarray(getattr(self, name), dtype=np.float64)
             if array.shape != (size,) or not (0 < array.min() <= array.max() < np.inf):
-                rule, got = f"be {size} finite positive numbers", getattr(self, name)
-                raise make_error("ProblemConstants", name, rule, repr(got))
+                raise ValueError(
+                    f"ProblemConstants: {name} must be {size} finite positive numbers, "
+                    f"got {getattr(self, name)!r}."
+                )
             object.__setattr__(self, name, array)
         found = np.sort(np.concatenate([np.ravel(block) for block in self.blocks]))
         if not np.array_equal(found, np.arange(self.n_coordinates)):
-            rule = "be a partition of the coordinates"
-            raise make_error("ProblemConstants", "blocks", rule, repr(self.blocks))
+            raise ValueError(
+                "ProblemConstants: blocks must be a partition of the coordinates, got "
+                f"{self.blocks!r}."
+            )
 
     @property
     def n_coordinates(self) -> int:

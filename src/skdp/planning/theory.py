@@ -40,10 +40,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skdp.descent.sampling_checks import check_positive, make_error
+from skdp.descent.sampling_checks import check_positive
 from skdp.descent.samplings import Sampling
 from skdp.planning.paper_noise import paper_noise_multiplier
 from skdp.privacy.accountant import gdp_mu
+from skdp.schema import check
 
 __all__ = [
     "Budget",
@@ -74,10 +75,12 @@ MOST_PAIRS = 4096
 
 def check_sizes(function: str, *, zero: bool = False, **values: float) -> None:
     """Raise if a number is not finite and positive (or zero, if `zero` is true)."""
-    rule = "be a finite number " + ("of at least 0" if zero else "greater than 0")
+    least = "of at least 0" if zero else "greater than 0"
     for name, value in values.items():
-        if not (0 < value < math.inf or (zero and value == 0)):
-            raise make_error(function, name, rule, repr(value))
+        check(
+            0 < value < math.inf or (zero and value == 0),
+            f"{function}: {name} must be a finite number {least}, got {value!r}.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,14 +112,19 @@ class Budget:
 
     def __post_init__(self) -> None:
         check_sizes("Budget", n_rows=self.n_rows, epsilon=self.epsilon)
-        if not 0 < self.delta < 1:
-            raise make_error("Budget", "delta", "be in (0, 1)", repr(self.delta))
-        if self.neighbours not in _SENSITIVITY:
-            rule = f"be one of {tuple(_SENSITIVITY)}"
-            raise make_error("Budget", "neighbours", rule, repr(self.neighbours))
-        if self.accounting not in _ACCOUNTING:
-            rule = f"be one of {_ACCOUNTING}"
-            raise make_error("Budget", "accounting", rule, repr(self.accounting))
+        check(
+            0 < self.delta < 1, f"Budget: delta must be in (0, 1), got {self.delta!r}."
+        )
+        check(
+            self.neighbours in _SENSITIVITY,
+            f"Budget: neighbours must be one of {tuple(_SENSITIVITY)}, got "
+            f"{self.neighbours!r}.",
+        )
+        check(
+            self.accounting in _ACCOUNTING,
+            f"Budget: accounting must be one of {_ACCOUNTING}, got "
+            f"{self.accounting!r}.",
+        )
         _ = self.mu  # the accountant checks the range of ε
 
     @property
@@ -243,15 +251,19 @@ def _expected_set_sum(
     if sampling.support is None or sampling.set_probabilities is None:
         if parts is not None and callable(lipschitz):
             return _bound_set_sum(sampling, weights, lipschitz, parts)
-        rule = "be one number, because this sampling does not list its sets"
-        raise make_error("sigma_squared", "lipschitz", rule, repr(lipschitz))
+        raise ValueError(
+            "sigma_squared: lipschitz must be one number, because this sampling does "
+            f"not list its sets, got {lipschitz!r}."
+        )
     if callable(lipschitz):
         bounds = np.array([lipschitz(block) for block in sampling.support])
     else:
         bounds = np.asarray(lipschitz, dtype=np.float64)
     if bounds.shape != (len(sampling.support),):
-        rule = f"be one number per set ({len(sampling.support)})"
-        raise make_error("sigma_squared", "lipschitz", rule, repr(lipschitz))
+        raise ValueError(
+            "sigma_squared: lipschitz must be one number per set "
+            f"({len(sampling.support)}), got {lipschitz!r}."
+        )
     sums = np.array([weights[block].sum() for block in sampling.support])
     return float(sampling.set_probabilities @ (np.square(bounds) * sums))
 
@@ -669,9 +681,11 @@ def strongly_convex_weighted(
     check_sizes("strongly_convex_weighted", distance_squared=distance_squared)
     check_sizes("strongly_convex_weighted", sigma_squared=sigma_squared)
     p = check_positive(probabilities, None, "strongly_convex_weighted", "probabilities")
-    if not 0 < modulus < p.min():
-        rule = f"be in (0, {p.min()}), where the upper end is the smallest probability"
-        raise make_error("strongly_convex_weighted", "modulus", rule, repr(modulus))
+    check(
+        0 < modulus < p.min(),
+        f"strongly_convex_weighted: modulus must be in (0, {p.min()}), where the upper "
+        f"end is the smallest probability, got {modulus!r}.",
+    )
     ratio = modulus / float(p.min())
     loss = ratio if np.ptp(p) <= 1e-12 * p.max() else math.sqrt(ratio)
     step = budget.noise_scale**2 * sigma_squared
