@@ -390,7 +390,7 @@ def compare(given: Given) -> Comparison:
             continue
         found = times[i]
         if found != one.times if given.search is None else found < one.times:
-            wrong.append(f"{found} of {one.times} releases found: {one.what}")
+            wrong.append(f"{found} found, {one.times} expected: {one.what}")
     return Comparison(wrong, sorted(set(unknown)))
 
 

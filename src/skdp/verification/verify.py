@@ -12,6 +12,7 @@ from typing import Any
 from skdp.estimators.privacy_json import RecordForm, ReleaseForm
 from skdp.ledger import Ledger
 from skdp.planning.plan_files import summary_digest
+from skdp.privacy.queries import count_in_words
 from skdp.solvers import SOLVERS
 from skdp.verification import costs
 from skdp.verification.given import Given, read, read_evaluation
@@ -102,14 +103,12 @@ class Verification:
         lines += [f"{words[c.passed]:>11}  {c.name}: {c.found}" for c in self.checks]
         failed = sum(c.passed is False for c in self.checks)
         if failed:
-            many = "1 check" if failed == 1 else f"{failed} checks"
+            many = count_in_words(failed, "check")
             lines.append(f"FAILED: {many} did not pass. Do not rely on this record.")
         elif self.passed:
             lines.append("VERIFIED: the releases add up to the claim.")
         elif self.claims:
-            lines.append(
-                "NOT VERIFIED: a required check was not possible."
-            )
+            lines.append("NOT VERIFIED: a required check was not possible.")
         else:
             lines.append("NO CLAIM: this model is not private.")
         return "\n".join(lines)
@@ -336,13 +335,13 @@ def _check_steps(given: Given) -> Iterator[Check]:
         wanted = min(grams, 1)
     right = planned == given.n_iter
     if search and search.stop is None:  # other candidates' plans are not saved
-        fits = search.n_trials
-        right &= planned + fits - 1 <= taken
-        yield Check("number of steps", right, f"{taken} releases in {fits} fits")
-        right = wanted <= grams <= fits
-        yield Check("releases of the Gram matrix", right, f"{grams} in {fits} fits")
+        fits = count_in_words(search.n_trials, "fit")
+        right &= planned + search.n_trials - 1 <= taken
+        yield Check("number of steps", right, f"{taken} released in {fits}")
+        right = wanted <= grams <= search.n_trials
+        yield Check("releases of the Gram matrix", right, f"{grams} in {fits}")
         return
-    found = f"{taken} releases, {planned} planned, {given.n_iter} reported"
+    found = f"{taken} released, {planned} planned, {given.n_iter} reported"
     yield Check("number of steps", right and taken == planned, found)
     noise = sorted({r.noise_multiplier for r in steps})
     found = ", ".join(f"{z:.6g}" for z in noise)
