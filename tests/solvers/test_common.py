@@ -48,6 +48,13 @@ def test_calling_convention(name):
 
 
 @every_solver
+def test_an_unknown_calibration_is_refused(name):
+    if "calibration" in inspect.signature(SOLVERS[name].run).parameters:
+        with pytest.raises(ValueError, match="calibration must be 'exact' or 'paper'"):
+            fit(name, calibration="other")
+
+
+@every_solver
 def test_without_noise_it_reaches_the_optimum(name):
     problem = problem_of(loss_of(name))
     solved = fit(name, problem, epsilon=math.inf)

@@ -232,6 +232,7 @@ def open_run(
     record: PrivacyRecord | None = None,
     delta_share: float = 0.0,
     persons: bool = False,
+    calibration: str = "exact",
 ) -> Run:
     """Start a run, either with a new privacy record or with an existing one.
 
@@ -255,7 +256,14 @@ def open_run(
         Whether the solver can protect persons with several rows. This requires that it
         reads records only through queries, because queries bound all rows of a person
         together like one record.
+    calibration : {"exact", "paper"}
+        Whether the noise is the least that the budget allows, or as in the paper. It is
+        only checked here. The solver itself chooses the noise.
     """
+    check(
+        calibration in ("exact", "paper"),
+        f"calibration must be 'exact' or 'paper', got {calibration!r}.",
+    )
     source = noise or Randomness(random_state)
     if record is None:
         delta = default_delta(problem.n_rows) if delta is None else delta
