@@ -281,7 +281,7 @@ def open_run(
     check(
         persons or problem.layout.unit is None,
         "This solver bounds the influence of one row, not of one person. With a unit, "
-        "use solver='skgd', 'dp_cd', 'dp_gcd', 'dp_sega' or 'adassp'.",
+        "use DP-SkGD, or a solver that is registered with persons=True.",
     )
     check(
         record.neighbours == problem.neighbours,
