@@ -28,9 +28,9 @@ from numba.extending import intrinsic
 from skdp.engines import kernels
 from skdp.engines.kernels import SweepJob
 
-#: Words of a job that follow its fields: whether the threads must end, whether a sweep
-#: failed, and the addresses of two C functions that acquire and release a lock.
-END, FAILED, ACQUIRE, RELEASE = range(len(SweepJob._fields), len(SweepJob._fields) + 4)
+#: Words of a job that follow its fields: whether the threads must end, and the
+#: addresses of two C functions that acquire and release a lock.
+END, ACQUIRE, RELEASE = range(len(SweepJob._fields), len(SweepJob._fields) + 3)
 
 Words = npt.NDArray[np.int64]
 
@@ -65,10 +65,10 @@ def _work(sweep: Any, job: Words, locks: Words, thread: int) -> None:
         _acquire(job[ACQUIRE], locks[0])
         if job[END]:
             break
-        try:
+        try:  # noqa: SIM105 (compiled code has no contextlib)
             sweep(job, thread)
-        except Exception:
-            job[FAILED] = 1
+        except Exception:  # the job then counts too few threads as finished
+            pass
         _release(job[RELEASE], locks[1])
 
 
@@ -126,10 +126,9 @@ class Team:
         """Let some of the threads sweep."""
         with self._one_at_a_time:
             self._job[: len(job)] = job
-            self._job[FAILED] = 0
             self._wait(self._job, self._locks[:n_threads])
-            failed = bool(self._job[FAILED])
-        if failed:
+            finished = SweepJob(*self._job[: len(job)].tolist()).finished
+        if finished < n_threads:
             raise MemoryError("There is not enough memory for a sweep over the rows.")
 
 
