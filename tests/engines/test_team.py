@@ -136,17 +136,16 @@ def test_some_threads_of_a_team_sweep():
 
 
 def test_the_threads_end_with_their_engine():
-    before = threading.active_count()
+    before = set(threading.enumerate())
     engine = CompiledEngine(RECORDS, 4)
     gradients(engine, 2)
-    assert threading.active_count() == before + 4
+    made = set(threading.enumerate()) - before
+    assert len(made) == 4
     del engine
     gc.collect()
-    for _ in range(1000):
-        if threading.active_count() == before:
-            return
-        time.sleep(0.01)
-    pytest.fail("The threads do not end.")
+    for thread in made:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in made)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
