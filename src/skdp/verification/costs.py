@@ -13,8 +13,7 @@ from importlib import import_module
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from skdp.privacy.queries import count_in_words
-from skdp.schema import FloatArray
+from skdp.schema import FloatArray, count_in_words
 from skdp.verification.given import Given
 
 #: Limits on the largest ratio of a recomputed curve to the charged curve. Solvers

@@ -12,7 +12,7 @@ from typing import Any
 from skdp.estimators.privacy_json import RecordForm, ReleaseForm
 from skdp.ledger import Ledger
 from skdp.planning.plan_files import summary_digest
-from skdp.privacy.queries import count_in_words
+from skdp.schema import count_in_words
 from skdp.solvers import SOLVERS
 from skdp.verification import costs
 from skdp.verification.given import Given, read, read_evaluation
