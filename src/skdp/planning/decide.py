@@ -10,7 +10,6 @@ import numpy as np
 
 from skdp.descent import averages, samplings, smoothness
 from skdp.descent.geometry import Diagonal, Geometry
-from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet
@@ -178,7 +177,7 @@ def make_plan(
     if not isinstance(geometry, (str, Diagonal)):
         steps = choose_n_steps(loss, mu == math.inf)
         law: samplings.Sampling = samplings.Full(layout.n_features)
-        if isinstance(geometry, InterceptOnly):
+        if geometry.is_constant:
             steps = CONSTANT_STEPS
         elif sampling not in ("auto", "full"):
             law = _make_sampling(sampling, layout)

@@ -289,7 +289,7 @@ def describe_outlook(plan: Plan) -> str:
     The description also says what limits the result, and how to halve the error.
     """
     counted = plan.layout.counted
-    if isinstance(plan.geometry, InterceptOnly):
+    if plan.geometry.is_constant:
         return describe_constant(
             loss=plan.loss.kind,
             n_rows=plan.n_rows,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from skdp.descent.intercept import InterceptOnly
 from skdp.planning.decide import replan
 from skdp.planning.forecast import forecast, format_range
 from skdp.planning.plan import Plan
@@ -102,7 +101,7 @@ def panels(plan: Plan) -> list[Panel]:
         return []
     # Show values around the values of the plan. If its rows and budget allow only a
     # constant model, show larger values.
-    lift = FACTORS[-1] if isinstance(plan.geometry, InterceptOnly) else 1
+    lift = FACTORS[-1] if plan.geometry.is_constant else 1
     factors = [factor * lift for factor in FACTORS]
     asked = {
         "ε": [(plan.epsilon * f, plan.n_rows) for f in factors],
@@ -142,6 +141,6 @@ def _make_point(plan: Plan, what: str, epsilon: float, rows: int) -> Point | Non
         privacy=seen.privacy_excess,
         range=format_range(seen),
         sampling=seen.sampling_excess,
-        constant=isinstance(made.geometry, InterceptOnly),
+        constant=made.geometry.is_constant,
         here=(epsilon, rows) == (plan.epsilon, plan.n_rows),
     )
