@@ -8,7 +8,7 @@ import pytest
 from sklearn.isotonic import isotonic_regression
 
 from skdp.descent.geometry import Diagonal
-from skdp.descent.matrix import make_metric_prox
+from skdp.descent.metric_prox import make_metric_prox
 from skdp.descent.samplings import Blocks, Full, SingleCoordinate
 from skdp.models.losses import Logistic
 from skdp.models.penalties import (

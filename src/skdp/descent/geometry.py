@@ -89,9 +89,12 @@ class Geometry(Registered, ABC):
         The share of the budget (of μ²) that `prepare` and `Prepared.finish` spend.
     is_constant : bool
         Whether the model consists of an intercept only.
+    title : str
+        What DP-SkGD does in this geometry, for reports: "DP-SkGD {title}".
     """
 
     share: float
+    title: ClassVar[str] = "in a custom geometry"
     is_constant: ClassVar[bool] = False
 
     @abstractmethod
@@ -101,6 +104,10 @@ class Geometry(Registered, ABC):
     def count_directions(self, layout: Layout) -> int:
         """Return the number of directions from which the sampling draws its sets."""
         return layout.n_features
+
+    def describe(self) -> str:
+        """Describe the geometry in one or more lines, for the text of a plan."""
+        return type(self).__name__
 
 
 def clip_to_box(weights: FloatArray) -> FloatArray:
@@ -181,6 +188,7 @@ class Diagonal(Geometry):
     momentum: bool = False
     share: float = 0.0
     kind = "diagonal"
+    title = "in a diagonal metric from public bounds"
 
     def __post_init__(self) -> None:
         given = np.asarray(self.smoothness, dtype=np.float64)
@@ -198,6 +206,11 @@ class Diagonal(Geometry):
     def of_step_sizes(cls, gamma: FloatArray, probabilities: FloatArray) -> Diagonal:
         """Return the geometry whose step sizes Γ are `gamma`."""
         return cls(smoothness=probabilities / gamma)
+
+    def describe(self) -> str:
+        """Name the kind of metric and of noise."""
+        shape = "elliptical" if self.elliptical else "isotropic"
+        return f"diagonal, from public bounds, {shape} noise"
 
     def shape(self, at: IntArray, group_of: IntArray) -> FloatArray:
         """Return the relative noise scale of each coordinate in `at`."""

@@ -29,6 +29,7 @@ class InterceptOnly(Geometry):
     shrinkage: float = 0.0
     share = 0.0
     kind = "intercept"
+    title = "on the intercept alone: a constant model"
     is_constant = True
 
     def __post_init__(self) -> None:
@@ -37,6 +38,10 @@ class InterceptOnly(Geometry):
             "radius must be positive and shrinkage at least 0, got "
             f"{self.radius} and {self.shrinkage}.",
         )
+
+    def describe(self) -> str:
+        """Say that the model is a constant."""
+        return "a constant model, with an intercept only"
 
     def prepare(self, task: Task) -> Prepared:
         """Return the query and the update of the intercept. Nothing is released."""

@@ -116,6 +116,7 @@ class Sketched(Geometry):
     explore: float = 0.5
     weighted: bool = False
     kind = "sketched"
+    title = "along the rows of a public or released matrix"
 
     def __post_init__(self) -> None:
         if self.directions is not None:

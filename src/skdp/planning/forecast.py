@@ -229,33 +229,7 @@ def describe_plan(plan: Plan) -> str:
             "max_rows_per_unit=m, a row counts as 1/m of a record, and m or more rows "
             "of a person count as one record"
         )
-    if isinstance(plan.geometry, Matrix):
-        matrix = plan.geometry
-        cap = f"{matrix.radius:.3g}"
-        cap += " times its usual length" if matrix.scaled else ""
-        lines.append(
-            f"geometry: Gram matrix for {matrix.gram_share:.0%} of the budget, "
-            f"{matrix.floor:.3g} added to its eigenvalues, a record's gradient capped "
-            f"at {cap}"
-        )
-        if matrix.target_share:
-            lines.append(
-                f"start: a constant model, from a histogram of the target for "
-                f"{matrix.target_share:.1%} of the budget"
-            )
-        if matrix.level_share:
-            lines.append(
-                f"end: for {matrix.level_share:.1%} of the budget, the intercept is "
-                "corrected so that predictions are right on average"
-            )
-    elif isinstance(plan.geometry, InterceptOnly):
-        lines.append("geometry: a constant model, with an intercept only")
-    elif isinstance(plan.geometry, Sketched):
-        lines.append(f"geometry: {plan.geometry.describe()}")
-    else:
-        elliptical = getattr(plan.geometry, "elliptical", False)
-        shape = "elliptical" if elliptical else "isotropic"
-        lines.append(f"geometry: diagonal, from public bounds, {shape} noise")
+    lines.append(f"geometry: {plan.geometry.describe()}")
     full = isinstance(plan.sampling, Full)
     moved = "all coordinates" if full else f"coordinates drawn by {plan.sampling!r}"
     lines.append(f"steps: {plan.n_steps * plan.n_restarts:,}; each updates {moved}")

@@ -13,7 +13,7 @@ from typing import Any
 
 from skdp.evaluation.results import Bin, Evaluation
 from skdp.planning.plan import Plan
-from skdp.planning.plan_files import plan_summary
+from skdp.planning.plan_files import find_geometry, plan_summary
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.reporting.formatting import (
     Axis,
@@ -107,12 +107,6 @@ def group_by_purpose(record: PrivacyRecord) -> list[Purpose]:
     return found
 
 
-GEOMETRIES = {
-    "Matrix": "DP-SkGD in the metric of a released Gram matrix",
-    "Diagonal": "DP-SkGD in a diagonal metric from public bounds",
-    "Sketched": "DP-SkGD along the rows of a public or released matrix",
-    "InterceptOnly": "DP-SkGD on the intercept alone: a constant model",
-}
 #: Parameters that are listed if they differ from their defaults. The page states all
 #: others elsewhere.
 SETTINGS = (
@@ -227,12 +221,11 @@ def _method(model: Any) -> str:
     steps = format_count(int(model.n_iter_), "step")
     if "solver" in plan:
         return f"solver {plan['solver']!r}, {steps}"
-    method = GEOMETRIES.get(str(plan.get("geometry")), str(plan.get("geometry")))
     for name in ("l2", "l1"):
         strength = plan.get(name)
         if isinstance(strength, float) and strength:
             steps += f"; penalty {name} {format_number(strength)}"
-    return f"{method}; {steps}"
+    return f"DP-SkGD {find_geometry(plan).title}; {steps}"
 
 
 def _settings(model: Any) -> str:
