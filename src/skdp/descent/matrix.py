@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,7 +11,8 @@ from skdp.descent.geometry import Geometry, Prepared, Task, clip_to_box
 from skdp.descent.gram import Whitening, fill_gram, make_prior, whiten
 from skdp.descent.level import find_shift, release_level
 from skdp.descent.metric_prox import Prox, make_metric_prox
-from skdp.descent.target import RESIDUAL, ConstantModel
+from skdp.descent.prior import PriorRun, prior_spectrum
+from skdp.descent.target import RESIDUAL, USUAL_SCALE, ConstantModel
 from skdp.descent.threads import one_thread
 from skdp.models.losses import Loss
 from skdp.privacy import queries
@@ -99,6 +100,10 @@ class Matrix(Geometry):
         """The share of the budget (of μ²) that is not spent on steps."""
         return self.gram_share + self.target_share + self.level_share
 
+    def scale_caps(self, max_weight: float) -> Matrix:
+        """Return the geometry with its cap multiplied by `max_weight`."""
+        return replace(self, radius=self.radius * max_weight)
+
     def describe(self) -> str:
         """Describe the metric, the cap, the start and the end."""
         unit = " times its usual length" if self.scaled else ""
@@ -118,6 +123,34 @@ class Matrix(Geometry):
                 "corrected so that predictions are right on average"
             )
         return "\n".join(lines)
+
+    def linearise_cost(self, run: PriorRun) -> float:
+        """Return the expected cost of noise and shrinkage.
+
+        In the basis in which the released metric A is the identity, a step is
+        u_j ← u_j - ((c s_j + λ) u_j + ζ_j)/β. Here c is the curvature, β its bound, λ
+        the ridge, ζ_j noise of variance σ², and s_j the share of A that comes from the
+        Gram matrix. The rest of A is the floor. The average of m iterates therefore has
+        variance σ²/((c s_j + λ)² m).
+        """
+        values, counts = prior_spectrum(run.layout)
+        # Directions in which rows do not vary cost nothing.
+        values, counts = (
+            part[values > 1e-9 * values.max()] for part in (values, counts)
+        )
+        share = values / (values + self.floor)
+        radius = self.radius
+        if self.scaled:
+            radius *= USUAL_SCALE * math.sqrt(float(counts @ share))
+        std = run.noise * radius / run.n_rows
+        ridge = self.shrinkage * radius
+        curves = run.curvature * share + ridge
+        variances = std**2 / run.n_averaged / curves**2
+        lost = ridge / curves
+        noise = (
+            0.5 * run.curvature * run.n_outputs * float(counts @ (share * variances))
+        )
+        return noise + run.signal * float(counts @ lost**2 / counts.sum())
 
     def prepare(self, task: Task) -> Prepared:
         """Return query, update and start, after releasing what they require.

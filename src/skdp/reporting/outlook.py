@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from skdp.planning.decide import replan
-from skdp.planning.forecast import forecast, format_range
+from skdp.planning.forecast import forecast, format_range, linearise_cost
 from skdp.planning.plan import Plan
 from skdp.reporting.formatting import Axis
 
@@ -95,9 +95,10 @@ class Panel:
 def panels(plan: Plan) -> list[Panel]:
     """Return panels with curves over ε and over the number of rows.
 
-    No record is read. A panel with fewer than two points is left out.
+    No record is read. A panel with fewer than two points is left out. There are no
+    panels if the plan has no noise or no forecast.
     """
-    if plan.epsilon == math.inf:
+    if plan.epsilon == math.inf or linearise_cost(plan) is None:
         return []
     # Show values around the values of the plan. If its rows and budget allow only a
     # constant model, show larger values.
