@@ -90,6 +90,11 @@ class Geometry(Registered, ABC):
         The share of the budget (of μ²) that `prepare` and `Prepared.finish` spend.
     is_constant : bool
         Whether the model consists of an intercept only.
+    is_diagonal : bool
+        Whether the penalty's proximal map is applied in a diagonal metric. Full steps
+        may then have any penalty.
+    no_errors : str
+        Why a model has no standard errors in this geometry.
     title : str
         What DP-SkGD does in this geometry, for reports: "DP-SkGD {title}".
     """
@@ -97,6 +102,11 @@ class Geometry(Registered, ABC):
     share: float
     title: ClassVar[str] = "in a custom geometry"
     is_constant: ClassVar[bool] = False
+    is_diagonal: ClassVar[bool] = False
+    no_errors: ClassVar[str] = (
+        "There are no standard errors in this geometry. The effect of its noise on the "
+        "weights is not known."
+    )
 
     @abstractmethod
     def prepare(self, task: Task) -> Prepared:
@@ -201,6 +211,12 @@ class Diagonal(Geometry):
     share: float = 0.0
     kind = "diagonal"
     title = "in a diagonal metric from public bounds"
+    is_diagonal = True
+    no_errors = (
+        "There are no standard errors in the diagonal geometry. Its steps release "
+        "gradients, which say too little about how much each column varies, so no "
+        "effect could be told from noise."
+    )
 
     def __post_init__(self) -> None:
         given = np.asarray(self.smoothness, dtype=np.float64)

@@ -211,16 +211,12 @@ def find_obstacle(plan: Plan) -> str | None:
     if plan.geometry.is_constant:
         return "There are no standard errors, because the model is a constant."
     if not isinstance(plan.geometry, Matrix):
-        wide = (
+        wide = plan.geometry.is_diagonal and plan.layout.n_features > MATRIX_LIMIT
+        fewer = (
             f" Models of more than {MATRIX_LIMIT:,} coefficients use this geometry. To "
             "have fewer coefficients, merge rare categories or leave out columns."
         )
-        return (
-            "There are no standard errors in the diagonal geometry. Its steps release "
-            "gradients, which say too little about how much each column varies, so no "
-            "effect could be told from noise."
-            + (wide if plan.layout.n_features > MATRIX_LIMIT else USE_DEFAULT)
-        )
+        return plan.geometry.no_errors + (fewer if wide else USE_DEFAULT)
     if not isinstance(plan.sampling, samplings.Full) or plan.n_restarts > 1:
         return (
             "There are no standard errors for steps on blocks of columns or with "
