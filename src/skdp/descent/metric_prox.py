@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
 from skdp.descent.threads import one_thread
-from skdp.models.penalties import ElasticNet, Penalty
+from skdp.models.penalties import Penalty
 from skdp.models.proximal import iterate
 from skdp.schema import FloatArray, IntArray
 
@@ -32,8 +32,8 @@ def make_metric_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Pro
     """
     if not penalty.separable:
         return _make_coupled_prox(inverse, penalty, at)
-    if isinstance(penalty, ElasticNet) and penalty.l1 == 0:
-        return _make_ridge_prox(inverse, penalty, at)
+    if penalty.is_ridge:
+        return _make_ridge_prox(inverse, penalty.quadratic(at))
     return _make_coordinate_prox(inverse, penalty, at)
 
 
@@ -59,12 +59,11 @@ def _make_coupled_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> P
     return prox
 
 
-def _make_ridge_prox(inverse: FloatArray, penalty: ElasticNet, at: IntArray) -> Prox:
-    if penalty.l2 == 0:
+def _make_ridge_prox(inverse: FloatArray, ridge: FloatArray) -> Prox:
+    if not ridge.any():
         return lambda weights: weights
-    strength = np.ones(len(at)) if penalty.penalised is None else penalty.penalised[at]
-    with one_thread(len(at)):
-        system = np.eye(len(at)) + penalty.l2 * inverse * strength
+    with one_thread(len(ridge)):
+        system = np.eye(len(ridge)) + inverse * ridge
         factors = lu_factor(system, check_finite=False)
     return lambda weights: np.asarray(lu_solve(factors, weights, check_finite=False))
 

@@ -38,9 +38,23 @@ class Penalty(Registered, ABC):
     separable : bool
         Whether the penalty is a sum over coordinates. If not, `splits` says which sets
         of coordinates a step may move.
+    trusted : bool
+        Whether plans rely on `separable` without a test.
+    is_ridge : bool
+        Whether the penalty is ½ Σ_j λ_j w_j² with the λ of `quadratic`, and no more.
     """
 
     separable: ClassVar[bool] = True
+    trusted: ClassVar[bool] = False
+
+    @property
+    def is_ridge(self) -> bool:
+        """Whether the penalty is quadratic."""
+        return False
+
+    def quadratic(self, at: IntArray) -> FloatArray:
+        """Return λ ≥ 0 (len(at),) such that ψ(w) - ½ Σ_j λ_j w_j² is convex."""
+        return np.zeros(len(at))
 
     @abstractmethod
     def value(self, weights: FloatArray) -> float:
@@ -76,6 +90,7 @@ class ElasticNet(Penalty):
     l2: float = 0.0
     penalised: FloatArray | None = None
     kind = "elastic-net"
+    trusted = True
 
     def __post_init__(self) -> None:
         if self.penalised is not None:
@@ -85,6 +100,16 @@ class ElasticNet(Penalty):
             0 <= self.l1 < math.inf and 0 <= self.l2 < math.inf,
             f"l1 and l2 must be finite and at least 0, got {self.l1} and {self.l2}.",
         )
+
+    @property
+    def is_ridge(self) -> bool:
+        """Whether there is no ℓ₁ term."""
+        return self.l1 == 0
+
+    def quadratic(self, at: IntArray) -> FloatArray:
+        """Return l2 for penalised coordinates and 0 for the others."""
+        on = np.ones(len(at)) if self.penalised is None else self.penalised[at]
+        return np.asarray(self.l2 * on, dtype=np.float64)
 
     def _strength(self, at: IntArray | slice) -> FloatArray:
         return np.ones(1) if self.penalised is None else self.penalised[at, None]
@@ -121,6 +146,7 @@ class Box(Penalty):
     low: float = 0.0
     high: float = math.inf
     kind = "box"
+    trusted = True
 
     def __post_init__(self) -> None:
         check(
