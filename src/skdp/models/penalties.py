@@ -21,7 +21,7 @@ import numpy as np
 
 from skdp.models import proximal
 from skdp.models.registry import Registered
-from skdp.schema import FloatArray, IntArray, Layout, check
+from skdp.schema import FloatArray, IntArray, check
 
 #: Weights count as feasible if they violate a constraint by less than this, relative to
 #: their size. Rounding can cause such a violation in an average of feasible weights.
@@ -372,40 +372,6 @@ def check_strength(strength: float) -> None:
         0 <= strength < math.inf,
         f"strength must be finite and at least 0, got {strength}.",
     )
-
-
-def list_columns(
-    layout: Layout, names: Sequence[str] | None = None, *, ordered: bool = False
-) -> list[list[int]]:
-    """Return the coordinates of each column, for the `parts` of a penalty.
-
-    Parameters
-    ----------
-    layout : Layout
-        The coordinates of an encoded row.
-    names : sequence of str, optional
-        The columns, by default all of them. The intercept is never included.
-    ordered : bool
-        If True, return only coordinates that have an order: categories in the order of
-        the schema, bins, and knots of curves, but not the indicator of missing cells. A
-        column with fewer than two of them is left out, or refused if `names` lists it.
-    """
-    groups = {group.name: group for group in layout.groups if group.kind != "ones"}
-    unknown = sorted(set(names or ()) - set(groups))
-    check(not unknown, f"names must be columns of the schema, got {unknown}.")
-    found = []
-    for name in groups if names is None else names:
-        group = groups[name]
-        at = group.coordinates.tolist()
-        if ordered:
-            at = at[:-1] if group.labels[-1] == f"{name}?" else at
-            pair = max(len(group.axes), len(group.sides)) > 1
-            in_order = group.kind in ("code", "hats") and not pair
-            if not in_order or len(at) < 2:
-                check(names is None, f"Column {name!r} has no ordered coordinates.")
-                continue
-        found.append(at)
-    return found
 
 
 #: An example of every penalty, by name. The tests check each of them. The examples of
