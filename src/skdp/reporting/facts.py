@@ -19,11 +19,10 @@ from skdp.reporting.formatting import (
     Axis,
     format_count,
     format_number,
-    format_range,
     shorten,
 )
 from skdp.reporting.statement import describe_neighbours, name_protected
-from skdp.schema import Categorical, Column, Numeric, Pair, Vector, check
+from skdp.schema import Column, Numeric, check
 
 #: The purposes of releases, in the order in which a fit makes them. Each purpose has a
 #: test that recognises it by the description of the query.
@@ -113,8 +112,8 @@ SETTINGS = (
     *("alpha", "l1_ratio", "fit_intercept", "class_weight", "max_weight", "sampling"),
     *("geometry", "n_steps", "slope_bound", "calibration"),
 )
-#: Largest number of categories listed for a column, and of columns listed on a page.
-MOST_LEVELS, MOST_COLUMNS = 12, 500
+#: Largest number of characters that describe a column, and of columns on a page.
+LONGEST, MOST_COLUMNS = 500, 500
 
 
 def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
@@ -178,27 +177,8 @@ def describe_rows(model: Any) -> tuple[str, str]:
 
 
 def describe_column(column: Column) -> str:
-    """Describe a column in words."""
-    if isinstance(column, Categorical):
-        levels = [shorten(str(level)) for level in column.levels[:MOST_LEVELS]]
-        if len(column.levels) > MOST_LEVELS:
-            levels.append(f"and {len(column.levels) - MOST_LEVELS:,} more")
-        return "one of " + ", ".join(levels)
-    if isinstance(column, Vector):
-        return (
-            f"{format_count(len(column.names), 'number')} with joint norm at most "
-            f"{format_number(float(column.norm))}"
-        )
-    if isinstance(column, Pair):
-        sizes = " × ".join(f"{part.width:,}" for part in column.parts)
-        return (
-            f"surface over {column.first} and {column.second}, {sizes} knots or levels"
-        )
-    text = f"number from {format_range(float(column.low), float(column.high))}"
-    text += ", on a log scale" if column.scale == "log" else ""
-    text += f", in {column.bins:,} bins" if column.bins is not None else ""
-    text += f", a curve on {column.n_knots} knots" if column.n_knots is not None else ""
-    return text + (", with an indicator of missing values" if column.indicator else "")
+    """Describe a column in at most `LONGEST` characters."""
+    return shorten(f"{column.title}: {column.describe()}", LONGEST)
 
 
 def describe_columns(model: Any) -> list[tuple[str, str]]:
@@ -210,10 +190,8 @@ def describe_columns(model: Any) -> list[tuple[str, str]]:
 
 
 def _kind(column: Column) -> str:
-    kinds = {Categorical: "categorical", Vector: "vector", Pair: "pair"}
-    if isinstance(column, Numeric):
-        return "numeric" if column.n_knots is None else "curve"
-    return kinds[type(column)]
+    curve = isinstance(column, Numeric) and column.n_knots is not None
+    return "curve" if curve else column.title
 
 
 def _method(model: Any) -> str:
