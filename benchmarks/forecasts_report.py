@@ -174,7 +174,9 @@ def calibrate(rows: list[Row]) -> tuple[float, float, float, float]:
     seen = mean > 0.3 * slack
     root = np.sqrt(weight[seen])
     line = np.stack([np.ones(seen.sum()), np.log(cells.linearised[seen])], axis=1)
-    fitted = np.linalg.lstsq(line * root[:, None], np.log(mean[seen]) * root)[0]
+    fitted = np.linalg.lstsq(
+        line * root[:, None], np.log(mean[seen]) * root, rcond=None
+    )[0]
     factor, power = math.exp(fitted[0]), float(fitted[1])
     typical = factor * cells.linearised**power
     low, high, each = [], [], []

@@ -78,7 +78,10 @@ def inferred(table):
         name: [None if isinstance(cell, complex) else cell for cell in column]
         for name, column in cells.items()
     }
-    return pd.DataFrame(kept)
+    try:
+        return pd.DataFrame(kept)
+    except OverflowError:  # of old versions of pandas, for large integers
+        return pd.DataFrame(kept, dtype=object)
 
 
 def pair(seed, subject=None, neighbours=None):

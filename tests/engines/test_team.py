@@ -44,6 +44,12 @@ def gradients(engine, times):
     return [engine.gradient(units, AT, SLOPES) for units in weights]
 
 
+@numba.njit
+def finish(job):
+    """Count a thread as finished, as `kernels.sweep` does."""
+    kernels._take_next(job.ctypes.data + 8 * kernels._FINISHED)
+
+
 def make_job(taken):
     """Return a job without rows."""
     nothing = kernels.SweepJob(*[0] * len(kernels.SweepJob._fields))
@@ -72,6 +78,7 @@ def test_a_sweep_waits_for_the_slowest_thread(monkeypatch):
         for i in range(thread * 10**7):  # no compiler predicts the result
             word = (word * 1_103_515_245 + i) % 2_147_483_648
         job[1 + thread] = -1 - word
+        finish(job)
 
     monkeypatch.setattr(kernels, "sweep", note)
     team = Team(3)
@@ -89,6 +96,7 @@ def test_callers_of_one_team_take_turns(monkeypatch):
         for i in range(10**5):
             word = (word * 1_103_515_245 + i) % 2_147_483_648
         numba.carray(kernels._int64(job[0]), 3)[thread] += 1 if word != 1 else 2
+        finish(job)
 
     def sweep(_):
         own = np.zeros(3, np.int64)
@@ -102,6 +110,24 @@ def test_callers_of_one_team_take_turns(monkeypatch):
     assert found == [[1, 1, 1]] * 40
 
 
+def test_threads_have_finished_when_an_error_is_raised():
+    """They read arrays by their addresses, and the caller may delete the arrays."""
+    started, finished = threading.Event(), []
+
+    def work(item):
+        if item == 0:
+            started.wait()
+            raise KeyboardInterrupt
+        started.set()
+        time.sleep(0.3)
+        finished.append(item)
+
+    threads = row_threads.Threads(2, [row_threads.MANY_ROWS], [None] * 2)
+    with pytest.raises(KeyboardInterrupt):
+        threads.map(work, [0, 1])
+    assert finished == [1]
+
+
 def test_some_threads_of_a_team_sweep():
     team, taken = Team(4), np.zeros(1, np.int64)
     for n_threads in (4, 1, 3):
@@ -110,15 +136,19 @@ def test_some_threads_of_a_team_sweep():
 
 
 def test_the_threads_end_with_their_engine():
-    before = threading.active_count()
+    before = set(threading.enumerate())
     engine = CompiledEngine(RECORDS, 4)
     gradients(engine, 2)
-    assert threading.active_count() == before + 4
+    made = set(threading.enumerate()) - before
+    assert len(made) == 4
     del engine
     gc.collect()
-    assert threading.active_count() == before
+    for thread in made:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in made)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_failed_sweep_is_an_error_and_not_the_end(monkeypatch):
     """The array is read in the last thread only, which then raises."""
 
@@ -126,6 +156,7 @@ def test_a_failed_sweep_is_an_error_and_not_the_end(monkeypatch):
     def fail(job, thread):
         if thread == 1 and job[0]:
             raise MemoryError
+        finish(job)
 
     monkeypatch.setattr(kernels, "sweep", fail)
     team = Team(2)

@@ -586,6 +586,8 @@ class SweepJob(NamedTuple):
     formula, parameters, table, n_entries
         The slope of the loss, as `skdp.engines.compiled.Formula` describes it. The
         arrays are given by their addresses.
+    finished
+        The number of threads that have finished their sweep. `sweep` adds to it.
     """
 
     ranges: int
@@ -604,6 +606,10 @@ class SweepJob(NamedTuple):
     parameters: int
     table: int
     n_entries: int
+    finished: int = 0
+
+
+_FINISHED = SweepJob._fields.index("finished")
 
 
 @kernel()
@@ -614,7 +620,7 @@ def sweep(job: npt.NDArray[np.int64], thread: int) -> None:
 
     Parameters
     ----------
-    job : int64 (16,)
+    job : int64 (17,)
         Addresses and sizes, as `SweepJob` lists them.
     thread : int
         Which of the job's totals this call adds to.
@@ -667,6 +673,7 @@ def sweep(job: npt.NDArray[np.int64], thread: int) -> None:
                     totals[1, c, slot] += value & 0xFFFFFFFF
         sums[:] = 0.0
         place = _take_next(taken)
+    _take_next(job.ctypes.data + 8 * _FINISHED)
 
 
 @kernel(integers=True)
