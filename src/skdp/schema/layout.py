@@ -109,7 +109,7 @@ class Layout:
 
     @property
     def absolute_sum(self) -> float:
-        """A bound on Σ_j |x_j| that holds for all encoded rows x."""
+        """A bound on Σ_j abs(x_j) that holds for all encoded rows x."""
         return sum(
             math.sqrt(group.width) if group.kind == "dense" else 1.0
             for group in self.groups
