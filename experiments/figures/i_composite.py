@@ -35,7 +35,6 @@ from skdp.models.penalties import (
     Penalty,
     Simplex,
     TotalVariation,
-    list_columns,
 )
 from skdp.planning import theory
 from skdp.planning.presets import preset
@@ -65,15 +64,15 @@ SKETCHES, NOISELESS_STEPS = ("sega", "published", "sketch"), 6000
 
 
 def total_variation(layout: Layout) -> Penalty:
-    return TotalVariation(0.002, list_columns(layout, ordered=True))
+    return TotalVariation(0.002, layout.list_columns(ordered=True))
 
 
 def group_lasso(layout: Layout) -> Penalty:
-    return GroupLasso(0.002, list_columns(layout))
+    return GroupLasso(0.002, layout.list_columns())
 
 
 def simplex(layout: Layout) -> Penalty:
-    return Simplex([np.concatenate(list_columns(layout)).tolist()], total=2.0)
+    return Simplex([np.concatenate(layout.list_columns()).tolist()], total=2.0)
 
 
 def make_levels() -> Table:

@@ -12,7 +12,8 @@ from skdp.descent import averages, samplings
 from skdp.descent.geometry import Diagonal, Task
 from skdp.descent.gram import fill_gram, remove_noise, whiten
 from skdp.descent.intercept import InterceptOnly
-from skdp.descent.matrix import Matrix, make_metric_prox
+from skdp.descent.matrix import Matrix
+from skdp.descent.metric_prox import make_metric_prox
 from skdp.engines.reference import ReferenceEngine, to_dense
 from skdp.models.losses import Logistic, Softmax, Squared
 from skdp.models.penalties import Box, ElasticNet, lasso, ridge

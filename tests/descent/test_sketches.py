@@ -402,7 +402,7 @@ def test_a_plan_that_was_written_runs_to_the_same_bits(name, law):
     assert again.to_json() == plan.to_json()
     first, second = (run(p, RECORDS, random_state=2).weights for p in (plan, again))
     assert (first == second).all()
-    assert "sketches" in str(plan)
+    assert "is not forecast for the geometry Sketched." in str(plan)
     assert plan.geometry.describe() in str(plan)
 
 

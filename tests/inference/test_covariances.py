@@ -10,6 +10,7 @@ from scipy.special import expit
 from skdp import datasets
 from skdp.descent import averages, samplings
 from skdp.descent.geometry import Diagonal
+from skdp.descent.sketches import Sketched
 from skdp.inference import covariances, plausible, surrogate_rows
 from skdp.inference.capped_slopes import Classes, Weighting, find_bias
 from skdp.models.losses import Logistic, SmoothedHinge, Squared
@@ -210,6 +211,7 @@ def test_what_is_not_known_is_said():
     for said, other in {
         "likelihood": replace(plan, loss=SmoothedHinge()),
         "diagonal geometry": replace(plan, geometry=Diagonal(smoothness=np.ones(d))),
+        "this geometry": replace(plan, geometry=Sketched(directions=np.eye(d))),
         "full steps": replace(plan, sampling=samplings.Nice(d, 2)),
         "intercept": make_default_plan(bare, Logistic(), n_rows=4000, epsilon=4.0),
         "ℓ₁ penalty": replace(plan, penalty=lasso(0.1)),

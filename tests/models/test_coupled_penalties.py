@@ -8,7 +8,7 @@ import pytest
 from sklearn.isotonic import isotonic_regression
 
 from skdp.descent.geometry import Diagonal
-from skdp.descent.matrix import make_metric_prox
+from skdp.descent.metric_prox import make_metric_prox
 from skdp.descent.samplings import Blocks, Full, SingleCoordinate
 from skdp.models.losses import Logistic
 from skdp.models.penalties import (
@@ -19,7 +19,6 @@ from skdp.models.penalties import (
     Penalty,
     Simplex,
     TotalVariation,
-    list_columns,
 )
 from skdp.planning.plan import Plan
 from skdp.schema import Categorical, Numeric, Pair, Schema
@@ -253,11 +252,11 @@ def test_columns_as_parts():
     )
     layout = schema.layout(True)
     named = {g.name: g.coordinates.tolist() for g in layout.groups[:-1]}
-    assert list_columns(layout) == list(named.values())
-    assert list_columns(layout, ["grade"]) == [named["grade"]]
-    ordered = list_columns(layout, ordered=True)
+    assert layout.list_columns() == list(named.values())
+    assert layout.list_columns(["grade"]) == [named["grade"]]
+    ordered = layout.list_columns(ordered=True)
     assert ordered == [named["size"][:3], named["curve"][:4], named["grade"]]
     with pytest.raises(ValueError, match="has no ordered coordinates"):
-        list_columns(layout, ["age"], ordered=True)
+        layout.list_columns(["age"], ordered=True)
     with pytest.raises(ValueError, match="must be columns of the schema"):
-        list_columns(layout, ["intercept"])
+        layout.list_columns(["intercept"])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from skdp.models.penalties import PENALTIES, Box, ElasticNet, lasso, ridge
+from skdp.planning.separability import is_separable
 
 WEIGHTS = np.array([[-3.0], [-0.6], [-0.05], [0.0], [0.02], [0.3], [2.0], [40.0]])
 SEPARABLE = [name for name, make in PENALTIES.items() if make().separable]
@@ -116,3 +117,23 @@ def test_values_by_hand():
 def test_senseless_parameters_are_refused(make):
     with pytest.raises(ValueError, match=r"must be .*got "):
         make()
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_quadratic_is_the_ridge_within_a_penalty(name):
+    penalty, at = PENALTIES[name](), np.arange(8)
+    ridge_of = penalty.quadratic(at)
+    assert ridge_of.shape == (8,)
+    assert (ridge_of == {"ridge": 0.1, "elastic-net": 0.1}.get(name, 0.0)).all()
+    assert penalty.is_ridge == (name in ("none", "ridge"))
+    if penalty.is_ridge:
+        value = (ridge_of[:, None] * WEIGHTS**2).sum() / 2
+        assert penalty.value(WEIGHTS) == pytest.approx(value, rel=1e-12)
+    assert not penalty.trusted or is_separable(penalty, at, 2)
+
+
+def test_quadratic_leaves_out_the_intercept():
+    found = ElasticNet(l2=0.7, penalised=np.array([1, 1, 0])).quadratic(
+        np.array([2, 0])
+    )
+    assert found.tolist() == [0.0, 0.7]

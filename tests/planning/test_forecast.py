@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 
 import skdp
+from skdp.descent.geometry import Geometry
 from skdp.descent.matrix import Matrix
+from skdp.descent.prior import prior_moments, prior_spectrum
 from skdp.models.losses import LOSSES, Logistic
 from skdp.planning import calibration
-from skdp.planning.decide import make_plan
+from skdp.planning.decide import make_plan, replan
 from skdp.planning.forecast import (
     describe_outlook,
     find_rows_to_halve,
     forecast,
     format_factor,
     linearise_cost,
-    prior_moments,
-    prior_spectrum,
 )
+from skdp.reporting.outlook import panels
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 ROOT = Path(__file__).parents[2]
@@ -254,3 +255,31 @@ def test_numbers_agree_with_their_nouns():
     assert repr(one).endswith(", 1 step>")
     written = [format_factor(x) for x in (1.1, 9.96, 21.7, 217.0, 21_700.0)]
     assert written == ["1.1", "10", "22", "220", "22,000"]
+
+
+class Unknown(Geometry):
+    """A geometry that says only what it must."""
+
+    share = 0.0
+
+    def prepare(self, task):
+        raise NotImplementedError
+
+
+class Known(Unknown):
+    def linearise_cost(self, run):
+        return 5e-7 * run.noise**2
+
+
+def test_a_new_geometry_is_described_and_forecast_by_its_class_alone():
+    plan = make_plan(LAYOUT, Logistic(), n_rows=900, epsilon=1.0, delta=1e-7)
+    plan = replace(plan, geometry=Unknown())
+    assert "\ngeometry: Unknown\n" in str(plan)
+    assert str(plan).endswith("is not forecast for the geometry Unknown.")
+    assert panels(plan) == []
+    with pytest.raises(ValueError, match="not forecast for the geometry Unknown"):
+        forecast(plan)
+    plan = replace(plan, geometry=Known())
+    assert "Expected cost of privacy: " in str(plan)
+    assert isinstance(replan(plan, n_rows=1800).geometry, Known)
+    assert len(panels(plan)) == 2

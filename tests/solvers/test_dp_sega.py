@@ -13,7 +13,6 @@ from skdp.models.penalties import (
     NuclearNorm,
     Simplex,
     TotalVariation,
-    list_columns,
 )
 from skdp.planning.sega import choose_metric
 from skdp.privacy.mechanism import Released
@@ -108,14 +107,14 @@ def test_without_memory_a_sketch_does_not_converge(damping, exact):
 
 @pytest.mark.parametrize("solver", [dp_cd, dp_gcd])
 def test_solvers_of_single_coordinates_name_dp_sega(solver):
-    parts = list_columns(problem_of().layout)
+    parts = problem_of().layout.list_columns()
     problem = problem_of(penalty=GroupLasso(0.01, parts))
     with pytest.raises(ValueError, match="dp_sega"):
         solver(problem, **BUDGET)
 
 
 def test_outputs_are_coupled_too():
-    parts = list_columns(problem_of("softmax").layout)
+    parts = problem_of("softmax").layout.list_columns()
     penalty = NuclearNorm(0.1, [np.concatenate(parts)])
     problem = problem_of("softmax", penalty=penalty)
     solved = dp_sega(problem, epsilon=math.inf, random_state=0, n_steps=1000)
@@ -130,7 +129,7 @@ def test_outputs_are_coupled_too():
 
 def test_curves_are_fused():
     layout = problem_of().layout
-    penalty = TotalVariation(0.05, list_columns(layout, ["job"], ordered=True))
+    penalty = TotalVariation(0.05, layout.list_columns(["job"], ordered=True))
     problem = problem_of(penalty=penalty)
     solved = dp_sega(problem, epsilon=math.inf, random_state=0, n_steps=700)
     job = solved.weights[list(penalty.parts[0]), 0]

@@ -17,7 +17,6 @@ from skdp.models.penalties import (
     NuclearNorm,
     Simplex,
     TotalVariation,
-    list_columns,
 )
 from skdp.planning.plan import Plan, run
 from skdp.planning.sega import choose_metric
@@ -63,8 +62,8 @@ def problem_of(name):
         target=labels if classes else score,
     )
     records = encode([batch], schema)
-    parts = list_columns(records.layout)
-    chains = list_columns(records.layout, ordered=True)
+    parts = records.layout.list_columns()
+    chains = records.layout.list_columns(ordered=True)
     return Problem(
         records=records,
         loss=Softmax(3) if classes else Squared(),

@@ -73,7 +73,6 @@ def plan(
 ) -> None:
     """Show what a fit would do and how accurate it may be. No data is read."""
     import skdp
-    from skdp.descent.intercept import InterceptOnly
     from skdp.engines.choice import name_engine
     from skdp.planning.forecast import forecast
 
@@ -98,7 +97,7 @@ def plan(
     # A constant model has no forecast. Its error depends on how much the columns would
     # have explained, which a plan does not know.
     forecasts = {
-        budget: None if isinstance(made.geometry, InterceptOnly) else forecast(made)
+        budget: None if made.geometry.is_constant else forecast(made)
         for budget, made in plans.items()
     }
     if out is not None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from skdp.descent.adaptive import FollowingLaw
 from skdp.descent.algorithm1 import Query, Update
+from skdp.descent.prior import PriorRun, prior_moments
 from skdp.descent.samplings import Sampling
 from skdp.descent.target import ConstantModel, release_constant
 from skdp.models.losses import Loss
@@ -89,10 +90,23 @@ class Geometry(Registered, ABC):
         The share of the budget (of μ²) that `prepare` and `Prepared.finish` spend.
     is_constant : bool
         Whether the model consists of an intercept only.
+    is_diagonal : bool
+        Whether the penalty's proximal map is applied in a diagonal metric. Full steps
+        may then have any penalty.
+    no_errors : str
+        Why a model has no standard errors in this geometry.
+    title : str
+        What DP-SkGD does in this geometry, for reports: "DP-SkGD {title}".
     """
 
     share: float
+    title: ClassVar[str] = "in a custom geometry"
     is_constant: ClassVar[bool] = False
+    is_diagonal: ClassVar[bool] = False
+    no_errors: ClassVar[str] = (
+        "There are no standard errors in this geometry. The effect of its noise on the "
+        "weights is not known."
+    )
 
     @abstractmethod
     def prepare(self, task: Task) -> Prepared:
@@ -101,6 +115,21 @@ class Geometry(Registered, ABC):
     def count_directions(self, layout: Layout) -> int:
         """Return the number of directions from which the sampling draws its sets."""
         return layout.n_features
+
+    def scale_caps(self, max_weight: float) -> Geometry:
+        """Return the geometry with the caps of a fit whose weights are at most this."""
+        return self
+
+    def describe(self) -> str:
+        """Describe the geometry in one or more lines, for the text of a plan."""
+        return type(self).__name__
+
+    def linearise_cost(self, run: PriorRun) -> float | None:
+        """Return the expected cost of noise and shrinkage, in units of the loss.
+
+        The cost is None if it is not known. Plans then have no forecast.
+        """
+        return None
 
 
 def clip_to_box(weights: FloatArray) -> FloatArray:
@@ -181,6 +210,13 @@ class Diagonal(Geometry):
     momentum: bool = False
     share: float = 0.0
     kind = "diagonal"
+    title = "in a diagonal metric from public bounds"
+    is_diagonal = True
+    no_errors = (
+        "There are no standard errors in the diagonal geometry. Its steps release "
+        "gradients, which say too little about how much each column varies, so no "
+        "effect could be told from noise."
+    )
 
     def __post_init__(self) -> None:
         given = np.asarray(self.smoothness, dtype=np.float64)
@@ -198,6 +234,31 @@ class Diagonal(Geometry):
     def of_step_sizes(cls, gamma: FloatArray, probabilities: FloatArray) -> Diagonal:
         """Return the geometry whose step sizes Γ are `gamma`."""
         return cls(smoothness=probabilities / gamma)
+
+    def describe(self) -> str:
+        """Name the kind of metric and of noise."""
+        shape = "elliptical" if self.elliptical else "isotropic"
+        return f"diagonal, from public bounds, {shape} noise"
+
+    def linearise_cost(self, run: PriorRun) -> float:
+        """Return the expected cost of noise and of weights that are not yet learnt.
+
+        Once a weight has converged, it has the noise of an averaged gradient. Before
+        that, it has the sum of the noise of all steps.
+        """
+        reach = run.noise * (run.slope_bound / run.n_rows)
+        drawn = run.n_steps * run.probabilities
+        seconds = [prior_moments(group)[1] for group in run.layout.groups]
+        curves = run.curvature * np.array(seconds)[run.layout.group_of]
+        learnt = reach / np.sqrt(drawn) / curves
+        walked = reach * np.sqrt(drawn) / self.smoothness
+        noise = (
+            0.5
+            * run.n_outputs
+            * float((curves * np.minimum(learnt, walked) ** 2).sum())
+        )
+        reached = np.minimum(1.0, drawn * curves / self.smoothness)
+        return noise + run.signal * float(np.mean((1.0 - reached) ** 2))
 
     def shape(self, at: IntArray, group_of: IntArray) -> FloatArray:
         """Return the relative noise scale of each coordinate in `at`."""

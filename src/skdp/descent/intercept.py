@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skdp.descent.geometry import Geometry, Prepared, Task, clip_to_box
+from skdp.descent.prior import PriorRun
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, check
@@ -29,6 +30,7 @@ class InterceptOnly(Geometry):
     shrinkage: float = 0.0
     share = 0.0
     kind = "intercept"
+    title = "on the intercept alone: a constant model"
     is_constant = True
 
     def __post_init__(self) -> None:
@@ -37,6 +39,16 @@ class InterceptOnly(Geometry):
             "radius must be positive and shrinkage at least 0, got "
             f"{self.radius} and {self.shrinkage}.",
         )
+
+    def describe(self) -> str:
+        """Say that the model is a constant."""
+        return "a constant model, with an intercept only"
+
+    def linearise_cost(self, run: PriorRun) -> float:
+        """Return the expected cost of the noise on the intercept."""
+        variance = (run.noise * self.radius / run.n_rows) ** 2 / run.n_averaged
+        variance /= (run.curvature + self.shrinkage) ** 2
+        return 0.5 * run.curvature * run.n_outputs * variance
 
     def prepare(self, task: Task) -> Prepared:
         """Return the query and the update of the intercept. Nothing is released."""

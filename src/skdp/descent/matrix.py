@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import lu_factor, lu_solve
 
 from skdp.descent.geometry import Geometry, Prepared, Task, clip_to_box
 from skdp.descent.gram import Whitening, fill_gram, make_prior, whiten
 from skdp.descent.level import find_shift, release_level
-from skdp.descent.target import RESIDUAL, ConstantModel
+from skdp.descent.metric_prox import Prox, make_metric_prox
+from skdp.descent.prior import PriorRun, prior_spectrum
+from skdp.descent.target import RESIDUAL, USUAL_SCALE, ConstantModel
 from skdp.descent.threads import one_thread
 from skdp.models.losses import Loss
-from skdp.models.penalties import ElasticNet, Penalty
-from skdp.models.proximal import iterate
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, Layout, check
-
-#: Stop after a sweep in which no coordinate moves by more than `TOLERANCE`, relative to
-#: the largest coordinate, and in any case after `MOST_SWEEPS` sweeps.
-TOLERANCE, MOST_SWEEPS = 1e-8, 200
-
-Prox = Callable[[FloatArray], FloatArray]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +66,7 @@ class Matrix(Geometry):
     level_share: float = 0.0
     level_cap: float = math.inf
     kind = "matrix"
+    title = "in the metric of a released Gram matrix"
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -106,6 +99,58 @@ class Matrix(Geometry):
     def share(self) -> float:  # type: ignore[override]  # read-only
         """The share of the budget (of μ²) that is not spent on steps."""
         return self.gram_share + self.target_share + self.level_share
+
+    def scale_caps(self, max_weight: float) -> Matrix:
+        """Return the geometry with its cap multiplied by `max_weight`."""
+        return replace(self, radius=self.radius * max_weight)
+
+    def describe(self) -> str:
+        """Describe the metric, the cap, the start and the end."""
+        unit = " times its usual length" if self.scaled else ""
+        lines = [
+            f"Gram matrix for {self.gram_share:.0%} of the budget, {self.floor:.3g} "
+            f"added to its eigenvalues, a record's gradient capped at "
+            f"{self.radius:.3g}{unit}"
+        ]
+        if self.target_share:
+            lines.append(
+                f"start: a constant model, from a histogram of the target for "
+                f"{self.target_share:.1%} of the budget"
+            )
+        if self.level_share:
+            lines.append(
+                f"end: for {self.level_share:.1%} of the budget, the intercept is "
+                "corrected so that predictions are right on average"
+            )
+        return "\n".join(lines)
+
+    def linearise_cost(self, run: PriorRun) -> float:
+        """Return the expected cost of noise and shrinkage.
+
+        In the basis in which the released metric A is the identity, a step is
+        u_j ← u_j - ((c s_j + λ) u_j + ζ_j)/β. Here c is the curvature, β its bound, λ
+        the ridge, ζ_j noise of variance σ², and s_j the share of A that comes from the
+        Gram matrix. The rest of A is the floor. The average of m iterates therefore has
+        variance σ²/((c s_j + λ)² m).
+        """
+        values, counts = prior_spectrum(run.layout)
+        # Directions in which rows do not vary cost nothing.
+        values, counts = (
+            part[values > 1e-9 * values.max()] for part in (values, counts)
+        )
+        share = values / (values + self.floor)
+        radius = self.radius
+        if self.scaled:
+            radius *= USUAL_SCALE * math.sqrt(float(counts @ share))
+        std = run.noise * radius / run.n_rows
+        ridge = self.shrinkage * radius
+        curves = run.curvature * share + ridge
+        variances = std**2 / run.n_averaged / curves**2
+        lost = ridge / curves
+        noise = (
+            0.5 * run.curvature * run.n_outputs * float(counts @ (share * variances))
+        )
+        return noise + run.signal * float(counts @ lost**2 / counts.sum())
 
     def prepare(self, task: Task) -> Prepared:
         """Return query, update and start, after releasing what they require.
@@ -319,79 +364,3 @@ class _MatrixSteps:
         result[at] -= self._pull / (curvature + self._pull) * away
         result[at] = clip_to_box(part.prox(result[at]))
         return result
-
-
-def make_metric_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Prox:
-    """Return the map from w to argmin_u ½ ‖u - w‖²_M + ψ(u), with M = inverse⁻¹.
-
-    Here ψ is the penalty. The map acts on the rows `at` of the weights. For a ridge, it
-    solves one linear system, which is factored once for all steps. For any other
-    separable penalty, the map minimises exactly over one coordinate at a time, starting
-    from the last solution. This converges for a quadratic plus a separable penalty
-    (Tseng 2001). For a penalty that couples coordinates, the map takes proximal steps
-    in a diagonal metric that is at least M. The map reads only released values, so it
-    is post-processing.
-    """
-    if not penalty.separable:
-        return _make_coupled_prox(inverse, penalty, at)
-    if isinstance(penalty, ElasticNet) and penalty.l1 == 0:
-        return _make_ridge_prox(inverse, penalty, at)
-    return _make_coordinate_prox(inverse, penalty, at)
-
-
-def _make_coupled_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Prox:
-    with one_thread(len(at)):
-        metric = np.asarray(np.linalg.inv(inverse), dtype=np.float64)
-        root = np.sqrt(np.diag(metric))
-        stretch = float(np.linalg.eigvalsh(metric / np.outer(root, root))[-1])
-    above = penalty.raise_metric(stretch * (1 + 1e-9) * root**2, at)
-    state: list[FloatArray] = []  # the last solution: a good start, as steps are small
-
-    def prox(weights: FloatArray) -> FloatArray:
-        found = iterate(
-            lambda moved: penalty.prox(moved, above, at),
-            1.0 / above[:, None],
-            metric,
-            weights,
-            state.pop() if state else weights,
-        )
-        state.append(found)
-        return found.copy()
-
-    return prox
-
-
-def _make_ridge_prox(inverse: FloatArray, penalty: ElasticNet, at: IntArray) -> Prox:
-    if penalty.l2 == 0:
-        return lambda weights: weights
-    strength = np.ones(len(at)) if penalty.penalised is None else penalty.penalised[at]
-    with one_thread(len(at)):
-        system = np.eye(len(at)) + penalty.l2 * inverse * strength
-        factors = lu_factor(system, check_finite=False)
-    return lambda weights: np.asarray(lu_solve(factors, weights, check_finite=False))
-
-
-def _make_coordinate_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Prox:
-    with one_thread(len(at)):
-        metric = np.linalg.inv(inverse)
-    each = np.diag(metric)
-    state: list[FloatArray] = []  # the last solution: a good start, as steps are small
-
-    def prox(weights: FloatArray) -> FloatArray:
-        found = penalty.prox(state.pop() if state else weights, each, at)
-        pull = metric @ (found - weights)
-        for _ in range(MOST_SWEEPS):
-            moved = 0.0
-            for j in range(len(at)):
-                aim = found[j : j + 1] - pull[j : j + 1] / each[j]
-                move = penalty.prox(aim, each[j : j + 1], at[j : j + 1]) - found[j]
-                if move.any():
-                    found[j] += move[0]
-                    pull += metric[:, j : j + 1] * move
-                    moved = max(moved, float(np.abs(move).max()))
-            if moved <= TOLERANCE * (1.0 + float(np.abs(found).max())):
-                break
-        state.append(found)
-        return found.copy()
-
-    return prox

@@ -18,7 +18,6 @@ from skdp.descent.adaptive import LAWS, FollowingLaw, Law
 from skdp.descent.geometry import Geometry, Prepared, Task, clip_to_box
 from skdp.descent.gram import fill_gram, make_prior, whiten
 from skdp.descent.threads import one_thread
-from skdp.models.penalties import ElasticNet
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, Layout, check
@@ -116,6 +115,7 @@ class Sketched(Geometry):
     explore: float = 0.5
     weighted: bool = False
     kind = "sketched"
+    title = "along the rows of a public or released matrix"
 
     def __post_init__(self) -> None:
         if self.directions is not None:
@@ -178,7 +178,7 @@ class Sketched(Geometry):
     def prepare(self, task: Task) -> Prepared:
         """Return query, update, start and law, after releasing the Gram matrix."""
         check(
-            isinstance(task.penalty, ElasticNet) and task.penalty.l1 == 0,
+            task.penalty.is_ridge,
             "Sketched requires a ridge penalty or none, because other penalties are "
             "not separable along its directions.",
         )
@@ -231,12 +231,7 @@ class _SketchSteps:
         if geometry.law != "fixed":
             assert task.sampling is not None
             self.law = FollowingLaw(task.sampling, geometry.law, geometry.explore)
-        penalty = task.penalty
-        assert isinstance(penalty, ElasticNet)
-        on = np.ones(directions.shape[1])
-        self._ridge = penalty.l2 * (
-            on if penalty.penalised is None else penalty.penalised
-        )
+        self._ridge = task.penalty.quadratic(np.arange(directions.shape[1]))
 
     def part(self, at: IntArray) -> _SketchPart:
         """Return the values that steps on the set S = `at` use."""

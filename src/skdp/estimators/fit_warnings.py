@@ -30,10 +30,10 @@ import numpy as np
 from scipy.special import ndtri
 
 from skdp.descent.gram import fill_gram
-from skdp.descent.intercept import InterceptOnly
 from skdp.estimators.inputs import accept_column
 from skdp.planning import forecast
 from skdp.planning.plan import Plan, name_row_count
+from skdp.planning.plan_files import find_geometry
 from skdp.privacy.queries import GramPattern, name_counts, name_gram
 from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, split_hats
 
@@ -291,9 +291,9 @@ def describe_constant(model: Any) -> str | None:
     """Return a sentence if a fitted model is a constant."""
     plan = model.plan_
     if not isinstance(plan, dict):
-        constant = isinstance(plan.geometry, InterceptOnly)
+        constant = plan.geometry.is_constant
         return forecast.describe_outlook(plan) if constant else None
-    if plan.get("geometry") != InterceptOnly.__name__:  # a loaded model
+    if not find_geometry(plan).is_constant:  # a loaded model
         return None
     facts = ("loss", "n_rows", "epsilon", "delta", "neighbours")
     known = {name: plan[name] for name in facts}

@@ -38,7 +38,6 @@ from skdp.inference.corrected_intercept import Correction
 from skdp.inference.linear_runs import Covariances, linearise
 from skdp.inference.plausible import Learning, Z
 from skdp.models.losses import Loss
-from skdp.models.penalties import ElasticNet
 from skdp.planning.decide import MATRIX_LIMIT
 from skdp.planning.plan import Plan
 from skdp.privacy import queries
@@ -199,10 +198,10 @@ def _weigh_untold(
 
 def find_obstacle(plan: Plan) -> str | None:
     """Return why a plan has no standard errors, or None if it has them."""
-    penalty, loss = plan.penalty, plan.loss
+    loss = plan.loss
     if loss.target_law is None:
         return loss.no_errors
-    if not isinstance(penalty, ElasticNet) or penalty.l1 > 0:
+    if not plan.penalty.is_ridge:
         return (
             "There are no standard errors with an ℓ₁ penalty. It may set weights to "
             "zero, so weights are not normally distributed, and intervals around a "
@@ -211,16 +210,12 @@ def find_obstacle(plan: Plan) -> str | None:
     if plan.geometry.is_constant:
         return "There are no standard errors, because the model is a constant."
     if not isinstance(plan.geometry, Matrix):
-        wide = (
+        wide = plan.geometry.is_diagonal and plan.layout.n_features > MATRIX_LIMIT
+        fewer = (
             f" Models of more than {MATRIX_LIMIT:,} coefficients use this geometry. To "
             "have fewer coefficients, merge rare categories or leave out columns."
         )
-        return (
-            "There are no standard errors in the diagonal geometry. Its steps release "
-            "gradients, which say too little about how much each column varies, so no "
-            "effect could be told from noise."
-            + (wide if plan.layout.n_features > MATRIX_LIMIT else USE_DEFAULT)
-        )
+        return plan.geometry.no_errors + (fewer if wide else USE_DEFAULT)
     if not isinstance(plan.sampling, samplings.Full) or plan.n_restarts > 1:
         return (
             "There are no standard errors for steps on blocks of columns or with "

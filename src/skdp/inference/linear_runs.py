@@ -24,7 +24,6 @@ from skdp.inference.capped_slopes import (
 )
 from skdp.inference.plausible import EFFECT_ROOM, Learning, solve_recursion
 from skdp.inference.surrogate_rows import Moments
-from skdp.models.penalties import ElasticNet
 from skdp.planning.plan import Plan
 from skdp.schema import FloatArray, Layout
 
@@ -110,7 +109,7 @@ def linearise(
         add_up(recoloured, part) for part in (slopes.curvature, slopes.square)
     )
     root = np.kron(np.eye(k), space.white.root)
-    strength = np.tile(_read_ridge(plan.penalty, len(weights)), k)
+    strength = np.tile(plan.penalty.quadratic(np.arange(len(weights))), k)
     forces = root @ (hessian + np.diag(strength)) @ root.T
     values, vectors = np.linalg.eigh((forces + forces.T) / 2)
     values = np.clip(values, 0.0, curvature)  # as steps of 1/β assume
@@ -181,12 +180,6 @@ def _raise_power(matrix: FloatArray, exponent: float) -> FloatArray:
     kept = values > 1e-9 * values[-1]
     powers = np.where(kept, np.where(kept, values, 1.0) ** exponent, 0.0)
     return np.asarray((vectors * powers) @ vectors.T)
-
-
-def _read_ridge(penalty: object, d: int) -> FloatArray:
-    assert isinstance(penalty, ElasticNet)
-    each = np.ones(d) if penalty.penalised is None else penalty.penalised
-    return np.asarray(penalty.l2 * each)
 
 
 def _project_seen(forces: FloatArray, vectors: FloatArray) -> FloatArray:

@@ -21,7 +21,7 @@ import numpy as np
 
 from skdp.models import proximal
 from skdp.models.registry import Registered
-from skdp.schema import FloatArray, IntArray, Layout, check
+from skdp.schema import FloatArray, IntArray, check
 
 #: Weights count as feasible if they violate a constraint by less than this, relative to
 #: their size. Rounding can cause such a violation in an average of feasible weights.
@@ -38,9 +38,23 @@ class Penalty(Registered, ABC):
     separable : bool
         Whether the penalty is a sum over coordinates. If not, `splits` says which sets
         of coordinates a step may move.
+    trusted : bool
+        Whether plans rely on `separable` without a test.
+    is_ridge : bool
+        Whether the penalty is ½ Σ_j λ_j w_j² with the λ of `quadratic`, and no more.
     """
 
     separable: ClassVar[bool] = True
+    trusted: ClassVar[bool] = False
+
+    @property
+    def is_ridge(self) -> bool:
+        """Whether the penalty is quadratic."""
+        return False
+
+    def quadratic(self, at: IntArray) -> FloatArray:
+        """Return λ ≥ 0 (len(at),) such that ψ(w) - ½ Σ_j λ_j w_j² is convex."""
+        return np.zeros(len(at))
 
     @abstractmethod
     def value(self, weights: FloatArray) -> float:
@@ -76,6 +90,7 @@ class ElasticNet(Penalty):
     l2: float = 0.0
     penalised: FloatArray | None = None
     kind = "elastic-net"
+    trusted = True
 
     def __post_init__(self) -> None:
         if self.penalised is not None:
@@ -85,6 +100,16 @@ class ElasticNet(Penalty):
             0 <= self.l1 < math.inf and 0 <= self.l2 < math.inf,
             f"l1 and l2 must be finite and at least 0, got {self.l1} and {self.l2}.",
         )
+
+    @property
+    def is_ridge(self) -> bool:
+        """Whether there is no ℓ₁ term."""
+        return self.l1 == 0
+
+    def quadratic(self, at: IntArray) -> FloatArray:
+        """Return l2 for penalised coordinates and 0 for the others."""
+        on = np.ones(len(at)) if self.penalised is None else self.penalised[at]
+        return np.asarray(self.l2 * on, dtype=np.float64)
 
     def _strength(self, at: IntArray | slice) -> FloatArray:
         return np.ones(1) if self.penalised is None else self.penalised[at, None]
@@ -121,6 +146,7 @@ class Box(Penalty):
     low: float = 0.0
     high: float = math.inf
     kind = "box"
+    trusted = True
 
     def __post_init__(self) -> None:
         check(
@@ -346,40 +372,6 @@ def check_strength(strength: float) -> None:
         0 <= strength < math.inf,
         f"strength must be finite and at least 0, got {strength}.",
     )
-
-
-def list_columns(
-    layout: Layout, names: Sequence[str] | None = None, *, ordered: bool = False
-) -> list[list[int]]:
-    """Return the coordinates of each column, for the `parts` of a penalty.
-
-    Parameters
-    ----------
-    layout : Layout
-        The coordinates of an encoded row.
-    names : sequence of str, optional
-        The columns, by default all of them. The intercept is never included.
-    ordered : bool
-        If True, return only coordinates that have an order: categories in the order of
-        the schema, bins, and knots of curves, but not the indicator of missing cells. A
-        column with fewer than two of them is left out, or refused if `names` lists it.
-    """
-    groups = {group.name: group for group in layout.groups if group.kind != "ones"}
-    unknown = sorted(set(names or ()) - set(groups))
-    check(not unknown, f"names must be columns of the schema, got {unknown}.")
-    found = []
-    for name in groups if names is None else names:
-        group = groups[name]
-        at = group.coordinates.tolist()
-        if ordered:
-            at = at[:-1] if group.labels[-1] == f"{name}?" else at
-            pair = max(len(group.axes), len(group.sides)) > 1
-            in_order = group.kind in ("code", "hats") and not pair
-            if not in_order or len(at) < 2:
-                check(names is None, f"Column {name!r} has no ordered coordinates.")
-                continue
-        found.append(at)
-    return found
 
 
 #: An example of every penalty, by name. The tests check each of them. The examples of

@@ -8,7 +8,6 @@ from typing import Any
 
 from skdp.descent import averages, samplings, smoothness
 from skdp.descent.geometry import Diagonal, Geometry
-from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet
@@ -171,7 +170,7 @@ def make_plan(
     if not isinstance(geometry, (str, Diagonal)):
         steps = choose_n_steps(loss, mu == math.inf)
         law: samplings.Sampling = samplings.Full(layout.n_features)
-        if isinstance(geometry, InterceptOnly):
+        if geometry.is_constant:
             steps = CONSTANT_STEPS
         elif sampling not in ("auto", "full"):
             law = _make_sampling(sampling, layout)
@@ -186,7 +185,7 @@ def make_plan(
     average = averages.rising if geometry != "diagonal" else averages.mean
     exact = mu == math.inf and sampling == "auto"
     law = _make_sampling("full" if exact else sampling, layout)
-    if not isinstance(geometry, Diagonal):
+    if isinstance(geometry, str):
         v = smoothness.from_bounds(law, layout.blocks, loss.curvature)
         geometry = Diagonal(smoothness=v, elliptical=True, momentum=exact)
     rate = None
@@ -223,11 +222,7 @@ def scale_caps(plan: Plan, max_weight: float) -> Plan:
     and `max_weight` are multiplied by the same number, the caps are too. The fit then
     changes only because the penalty becomes relatively weaker or stronger.
     """
-    geometry = plan.geometry
-    if not isinstance(geometry, Matrix):
-        return plan
-    scaled = replace(geometry, radius=geometry.radius * max_weight)
-    return replace(plan, geometry=scaled)
+    return replace(plan, geometry=plan.geometry.scale_caps(max_weight))
 
 
 def _make_sampling(
@@ -243,8 +238,7 @@ def replan(plan: Plan, **changes: Any) -> Plan:
     """Return a plan made by the same rules from changed public facts.
 
     `changes` are arguments of `make_plan`. Automatic choices are made again. The
-    sampling and a diagonal geometry are kept, unless the rule for wide tables chose
-    them.
+    sampling and a geometry that no rule chose are kept.
     """
     penalty = plan.penalty
     net = penalty if isinstance(penalty, ElasticNet) else ElasticNet()
@@ -256,9 +250,9 @@ def replan(plan: Plan, **changes: Any) -> Plan:
     }
     geometry: str | Geometry = plan.geometry
     sampling: str | samplings.Sampling = plan.sampling
-    if not isinstance(geometry, Diagonal):
+    if plan.geometry.is_constant or isinstance(geometry, Matrix):
         geometry = "matrix"
-    elif geometry.share > 0:  # made by the rule for wide tables
+    elif isinstance(geometry, Diagonal) and geometry.share > 0:  # as for wide tables
         geometry = sampling = "auto"
     return make_plan(
         plan.layout,

@@ -1,21 +1,10 @@
 """Forecast the cost of a plan, from public facts and from measured fits.
 
 A linearised calculation gives the cost of noise and shrinkage for a table that follows
-the prior below. Real tables are harder, and gradients are capped. Therefore
+a prior. Real tables are harder, and gradients are capped. Therefore
 `planning.calibration` turns the linearised cost into a range that holds for four of
-five fits. The range is not a bound.
-
-The prior assumes that
-
-* columns are independent, numeric columns are uniform on their range, and the
-  categories of a column are equally frequent;
-* the curvature of the loss is half of its largest value, or equal to its largest value
-  for squared losses;
-* the residuals of squared losses have a standard deviation of a fifth of the
-  half-range of the target;
-* the margins of the best model vary around a constant with variance 3, like the
-  log-odds of common tables, or with the variance of the residuals for squared losses;
-* this variance is spread evenly over all directions.
+five fits. The range is not a bound. `skdp.descent.prior`
+states the prior.
 """
 
 from __future__ import annotations
@@ -26,12 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from skdp.descent import averages
-from skdp.descent.geometry import Diagonal
-from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
+from skdp.descent.prior import RESIDUAL_VARIANCE, SIGNAL_VARIANCE, PriorRun
 from skdp.descent.samplings import Full, ShuffledBlocks
-from skdp.descent.sketches import Sketched
-from skdp.descent.target import USUAL_SCALE
 from skdp.engines.choice import name_engine
 from skdp.models.losses import LOSSES
 from skdp.planning.calibration import CALIBRATIONS, SAMPLING
@@ -41,12 +27,8 @@ from skdp.planning.rule import TOO_FEW
 from skdp.planning.theory import Rate
 from skdp.privacy import accountant
 from skdp.privacy.queries import Neighbours, count_changes
-from skdp.schema import FloatArray, Group, Layout, count_in_words, name_record
+from skdp.schema import count_in_words, name_record
 
-#: Residual variance of a target in [-1, 1], under the prior.
-RESIDUAL_VARIANCE = 0.04
-#: Variance of x·w* under the prior, for losses that are not squared.
-SIGNAL_VARIANCE = 3.0
 #: Caps on gradients may be the largest cost if the signal nν is below this multiple of
 #: `TOO_FEW`, the smallest signal that supports a model. Here nν is the number of rows
 #: divided by the noise of a sum.
@@ -84,46 +66,18 @@ class Forecast:
         return self.privacy_excess + self.sampling_excess
 
 
-def prior_moments(group: Group) -> tuple[float, float]:
-    """Return E[x] and E[x²] of each coordinate of a group, under the prior."""
-    if group.kind in ("code", "hats"):
-        return 1.0 / group.width, 1.0 / group.width
-    if group.kind == "ones":
-        return 1.0, 1.0
-    return (0.0, 1.0 / group.width) if group.signed else (0.5, 1.0 / 3.0)
-
-
-def prior_spectrum(layout: Layout) -> tuple[FloatArray, FloatArray]:
-    """Return the eigenvalues of E[x xᵀ] under the prior, and their multiplicities.
-
-    The coordinates of a group have equal moments and are orthogonal, so contrasts
-    between them have the eigenvalue E[x²]. One direction per group remains, the sum of
-    its coordinates. If these sums have means z and second moments s, the remaining
-    matrix is diag(s - z²) + zzᵀ. The entries of s - z² take few distinct values. Among
-    the groups that share a value, every direction orthogonal to z has this value as its
-    eigenvalue, and one direction is left. So only a matrix with one row per distinct
-    value must be decomposed, and a thousand columns take hardly any time.
-    """
-    widths = np.array([group.width for group in layout.groups], dtype=np.float64)
-    moments = np.array([prior_moments(group) for group in layout.groups])
-    mean, second = moments[:, 0] * np.sqrt(widths), moments[:, 1]
-    own, kind = np.unique(np.round(second - mean**2, 12), return_inverse=True)
-    joint = np.sqrt(np.bincount(kind, mean**2))
-    left = np.linalg.eigvalsh(np.diag(own) + np.outer(joint, joint))
-    values = np.concatenate([second, own, left])
-    counts = np.concatenate([widths - 1, np.bincount(kind) - 1.0, np.ones(len(own))])
-    return np.maximum(values, 0.0)[counts > 0], counts[counts > 0]
-
-
 def forecast(plan: Plan) -> Forecast:
-    """Forecast the cost of a plan."""
+    """Forecast the cost of a plan. Raise if its geometry has no forecast."""
     known = CALIBRATIONS[plan.loss.score]
     size = plan.layout.n_features * plan.loss.n_outputs / plan.n_rows
     sampling = SAMPLING * size
     if plan.epsilon == math.inf:
         privacy = low = high = 0.0
     else:
-        low, privacy, high = known.range(linearise_cost(plan), size)
+        cost = linearise_cost(plan)
+        if cost is None:
+            raise ValueError(explain_no_forecast(plan))
+        low, privacy, high = known.range(cost, size)
     return Forecast(
         score=known.score,
         privacy_excess=privacy,
@@ -133,59 +87,30 @@ def forecast(plan: Plan) -> Forecast:
     )
 
 
-def linearise_cost(plan: Plan) -> float:
+def linearise_cost(plan: Plan) -> float | None:
     """Return the cost of noise and shrinkage under the prior, in units of the loss.
 
     Most real tables cost more. Their columns are correlated and their values unevenly
     distributed, and caps on gradients add to the cost. `forecast` corrects for this.
+    The cost is None if the geometry has no forecast.
     """
-    layout, loss = plan.layout, plan.loss
-    k, n = loss.n_outputs, plan.n_rows
+    loss, mu = plan.loss, accountant.gdp_mu(plan.epsilon, plan.delta)
     squared = loss.target_law == "normal"
     curved = loss.curvature * (1.0 if squared else 0.5)
-    signal = 0.5 * curved * k * (RESIDUAL_VARIANCE if squared else SIGNAL_VARIANCE)
-    mu = accountant.gdp_mu(plan.epsilon, plan.delta)
-    difference = count_changes(plan.neighbours)
-    z = plan.noise_multiplier(mu**2)
-    averaged = float(1.0 / np.square(plan.average(plan.n_steps)).sum())
-    if isinstance(plan.geometry, InterceptOnly):
-        variance = (z * difference * plan.geometry.radius / n) ** 2 / averaged
-        variance /= (curved + plan.geometry.shrinkage) ** 2
-        return 0.5 * curved * k * variance
-    if isinstance(plan.geometry, Matrix):
-        # In the basis in which the released metric A is the identity, a step is
-        # u_j ← u_j - ((c s_j + λ) u_j + ζ_j)/β. Here c is the curvature, β its bound, λ
-        # the ridge, ζ_j noise of variance σ², and s_j the share of A that comes from
-        # the Gram matrix. The rest of A is the floor. The average of m iterates
-        # therefore has variance σ²/((c s_j + λ)² m).
-        matrix = plan.geometry
-        values, counts = prior_spectrum(layout)
-        # Directions in which rows do not vary cost nothing.
-        values, counts = (
-            part[values > 1e-9 * values.max()] for part in (values, counts)
-        )
-        share = values / (values + matrix.floor)
-        radius = matrix.radius
-        if matrix.scaled:
-            radius *= USUAL_SCALE * math.sqrt(float(counts @ share))
-        std = z * difference * radius / n
-        ridge = matrix.shrinkage * radius
-        variances = std**2 / averaged / (curved * share + ridge) ** 2
-        lost = ridge / (curved * share + ridge)
-        noise = 0.5 * curved * k * float(counts @ (share * variances))
-        return noise + signal * float(counts @ lost**2 / counts.sum())
-    assert isinstance(plan.geometry, Diagonal)
-    p = plan.sampling.probabilities
-    reach = loss.slope_bound * difference / n
-    seconds = [prior_moments(group)[1] for group in layout.groups]
-    curves = curved * np.array(seconds)[layout.group_of]
-    # Once a weight has converged, it has the noise of an averaged gradient. Before
-    # that, it has the sum of the noise of all steps.
-    learnt = z * reach / np.sqrt(plan.n_steps * p) / curves
-    walked = z * reach * np.sqrt(plan.n_steps * p) / plan.geometry.smoothness
-    noise = 0.5 * k * float((curves * np.minimum(learnt, walked) ** 2).sum())
-    reached = np.minimum(1.0, plan.n_steps * p * curves / plan.geometry.smoothness)
-    return noise + signal * float(np.mean((1.0 - reached) ** 2))
+    variance = RESIDUAL_VARIANCE if squared else SIGNAL_VARIANCE
+    run = PriorRun(
+        layout=plan.layout,
+        n_rows=plan.n_rows,
+        n_outputs=loss.n_outputs,
+        slope_bound=loss.slope_bound,
+        curvature=curved,
+        signal=0.5 * curved * loss.n_outputs * variance,
+        noise=plan.noise_multiplier(mu**2) * count_changes(plan.neighbours),
+        n_steps=plan.n_steps,
+        n_averaged=float(1.0 / np.square(plan.average(plan.n_steps)).sum()),
+        probabilities=plan.sampling.probabilities,
+    )
+    return plan.geometry.linearise_cost(run)
 
 
 def find_rows_to_halve(plan: Plan) -> float | None:
@@ -228,33 +153,7 @@ def describe_plan(plan: Plan) -> str:
             "max_rows_per_unit=m, a row counts as 1/m of a record, and m or more rows "
             "of a person count as one record"
         )
-    if isinstance(plan.geometry, Matrix):
-        matrix = plan.geometry
-        cap = f"{matrix.radius:.3g}"
-        cap += " times its usual length" if matrix.scaled else ""
-        lines.append(
-            f"geometry: Gram matrix for {matrix.gram_share:.0%} of the budget, "
-            f"{matrix.floor:.3g} added to its eigenvalues, a record's gradient capped "
-            f"at {cap}"
-        )
-        if matrix.target_share:
-            lines.append(
-                f"start: a constant model, from a histogram of the target for "
-                f"{matrix.target_share:.1%} of the budget"
-            )
-        if matrix.level_share:
-            lines.append(
-                f"end: for {matrix.level_share:.1%} of the budget, the intercept is "
-                "corrected so that predictions are right on average"
-            )
-    elif isinstance(plan.geometry, InterceptOnly):
-        lines.append("geometry: a constant model, with an intercept only")
-    elif isinstance(plan.geometry, Sketched):
-        lines.append(f"geometry: {plan.geometry.describe()}")
-    else:
-        elliptical = getattr(plan.geometry, "elliptical", False)
-        shape = "elliptical" if elliptical else "isotropic"
-        lines.append(f"geometry: diagonal, from public bounds, {shape} noise")
+    lines.append(f"geometry: {plan.geometry.describe()}")
     full = isinstance(plan.sampling, Full)
     moved = "all coordinates" if full else f"coordinates drawn by {plan.sampling!r}"
     lines.append(f"steps: {plan.n_steps * plan.n_restarts:,}; each updates {moved}")
@@ -288,7 +187,7 @@ def describe_outlook(plan: Plan) -> str:
     The description also says what limits the result, and how to halve the error.
     """
     counted = plan.layout.counted
-    if isinstance(plan.geometry, InterceptOnly):
+    if plan.geometry.is_constant:
         return describe_constant(
             loss=plan.loss.kind,
             n_rows=plan.n_rows,
@@ -297,8 +196,8 @@ def describe_outlook(plan: Plan) -> str:
             neighbours=plan.neighbours,
             unit=plan.layout.unit,
         )
-    if isinstance(plan.geometry, Sketched):
-        return "The cost of privacy is not forecast for sketches."
+    if plan.epsilon < math.inf and linearise_cost(plan) is None:
+        return explain_no_forecast(plan)
     seen, known = forecast(plan), CALIBRATIONS[plan.loss.score]
     records = count_in_words(f"{plan.n_rows:,}", name_record(plan.layout.unit))
     sampling = f"{seen.sampling_excess:.1g} from sampling error, with {records}"
@@ -336,6 +235,12 @@ def describe_outlook(plan: Plan) -> str:
     ):
         text.append(f"{known.clipped} may be under-predicted.")
     return " ".join(text)
+
+
+def explain_no_forecast(plan: Plan) -> str:
+    """Say that a plan's geometry has no forecast."""
+    name = type(plan.geometry).__name__
+    return f"The cost of privacy is not forecast for the geometry {name}."
 
 
 def format_range(seen: Forecast) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from skdp.descent import averages, samplings
 from skdp.descent.algorithm1 import Step, descend
-from skdp.descent.geometry import Diagonal, Geometry, Task
+from skdp.descent.geometry import Geometry, Task
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
@@ -114,8 +114,12 @@ class Plan:
             f"geometry has, got {self.sampling.n_coordinates}.",
         )
         check_calibration(self.calibration, self.epsilon, self.delta)
-        diagonal = isinstance(self.geometry, Diagonal)
-        check_separable(self.penalty, self.sampling, self.loss.n_outputs, diagonal)
+        check_separable(
+            self.penalty,
+            self.sampling,
+            self.loss.n_outputs,
+            self.geometry.is_diagonal,
+        )
 
     def noise_multiplier(self, budget: float) -> float:
         """Return the noise multiplier of every step in a run that may spend `budget`.

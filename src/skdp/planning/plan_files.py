@@ -130,6 +130,16 @@ def plan_summary(plan: Any) -> dict[str, Any]:
     }
 
 
+def find_geometry(summary: dict[str, Any]) -> type[Geometry]:
+    """Return the class of the geometry that `plan_summary` named.
+
+    The base class stands for a geometry that is not registered, and for the plan of
+    another solver, which has no geometry.
+    """
+    by_name = {found.__name__: found for found in Geometry.kinds.values()}
+    return by_name.get(str(summary.get("geometry")), Geometry)
+
+
 def plan_digest(plan: Any) -> str | None:
     """Return the SHA-256 of a plan's JSON, or None if the plan cannot be written.
 

@@ -211,12 +211,11 @@ def choose_strong_rate(
     λ min_j (p_j/(M_j + λ)). If `n_steps` is given, the bound is for this number of
     steps.
     """
-    ridge = penalty.l2 if isinstance(penalty, ElasticNet) else 0.0
-    everywhere = isinstance(penalty, ElasticNet) and (
-        penalty.penalised is None or bool(np.all(penalty.penalised == 1))
-    )
+    penalty = penalty or ElasticNet()
+    each = penalty.quadratic(np.arange(layout.n_features))
+    ridge = float(each.min())
     check(
-        ridge > 0 and everywhere,
+        ridge > 0 and ridge == float(each.max()),
         "'dp_skgd_strong' requires penalty=ElasticNet(l2=…) with l2 > 0 that penalises "
         "every coordinate, including the intercept.",
     )
@@ -232,7 +231,7 @@ def choose_strong_rate(
         smallest_probability=float(p.min()),
         excess=prior.excess,
         budget=budget,
-        composite=isinstance(penalty, ElasticNet) and penalty.l1 > 0,
+        composite=not penalty.is_ridge,
         n_steps=n_steps,
     )
     condition = f"if {prior} and the excess of w⁰ is at most {prior.excess:.3g}"
@@ -322,9 +321,9 @@ def choose_rate(
 
     rate = compute_rate(v)
     n_steps, condition = rate.n_steps, f"if {prior}"
-    if isinstance(penalty, ElasticNet) and penalty.l1 == 0:
-        on = 1.0 if penalty.penalised is None else penalty.penalised
-        rate = compute_rate(v + penalty.l2 * on).take_steps(n_steps)
+    if penalty is not None and penalty.is_ridge:
+        ridge = penalty.quadratic(np.arange(layout.n_features))
+        rate = compute_rate(v + ridge).take_steps(n_steps)
     elif penalty is not None:
         rate = compute_rate(v, composite=True).take_steps(n_steps)
     listed = sampling.support or ()

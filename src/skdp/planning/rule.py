@@ -265,7 +265,7 @@ def make_default_plan(
     neighbours = options.get("neighbours", "replace-one")
     geometry = choose_geometry(layout, loss, n_rows, mu, neighbours)
     usual = choose_n_steps(loss, epsilon == math.inf)
-    if isinstance(geometry, InterceptOnly):
+    if geometry.is_constant:
         usual = CONSTANT_STEPS
     settings: dict[str, Any] = {"average": averages.rising} | options
     return Plan(

@@ -3,7 +3,7 @@
 import numpy as np
 
 from skdp.descent import samplings
-from skdp.models.penalties import Box, ElasticNet, Penalty
+from skdp.models.penalties import Penalty
 from skdp.schema import IntArray, check
 
 
@@ -18,8 +18,8 @@ def check_separable(
     A step on a set S may apply the proximal map only if the penalty is a function of
     the coordinates in S plus a function of the others. If a penalty has
     ``separable = False``, its method `splits` says for which sets this holds.
-    `ElasticNet` and `Box` always pass. Any other penalty is tested by `is_separable`,
-    unless every step moves all coordinates in a diagonal metric.
+    Any other penalty is tested by `is_separable`, unless it is ``trusted``, or every
+    step moves all coordinates in a diagonal metric.
     """
     name, support = type(penalty).__name__, sampling.support
     if not penalty.separable:
@@ -30,7 +30,7 @@ def check_separable(
         )
         return
     full = isinstance(sampling, samplings.Full)
-    if isinstance(penalty, (ElasticNet, Box)) or (full and diagonal):
+    if penalty.trusted or (full and diagonal):
         return
     label = np.arange(sampling.n_coordinates)
     sets = support or ()

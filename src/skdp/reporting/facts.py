@@ -15,25 +15,15 @@ from skdp.descent import level
 from skdp.estimators import balanced, record_weights
 from skdp.evaluation.results import Bin, Evaluation
 from skdp.planning.plan import Plan, name_row_count
-from skdp.planning.plan_files import plan_summary
+from skdp.planning.plan_files import find_geometry, plan_summary
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.reporting.formatting import (
     Axis,
     format_number,
-    format_range,
     shorten,
 )
 from skdp.reporting.statement import describe_neighbours
-from skdp.schema import (
-    Categorical,
-    Column,
-    Numeric,
-    Pair,
-    Vector,
-    check,
-    count_in_words,
-    name_record,
-)
+from skdp.schema import Column, Numeric, check, count_in_words, name_record
 
 #: The purposes of releases, in the order in which a fit makes them. Each purpose has a
 #: test that recognises it by the description of the query.
@@ -117,20 +107,14 @@ def group_by_purpose(record: PrivacyRecord) -> list[Purpose]:
     return found
 
 
-GEOMETRIES = {
-    "Matrix": "DP-SkGD in the metric of a released Gram matrix",
-    "Diagonal": "DP-SkGD in a diagonal metric from public bounds",
-    "Sketched": "DP-SkGD along the rows of a public or released matrix",
-    "InterceptOnly": "DP-SkGD on the intercept alone: a constant model",
-}
 #: Parameters that are listed if they differ from their defaults. The page states all
 #: others elsewhere.
 SETTINGS = (
     *("alpha", "l1_ratio", "fit_intercept", "class_weight", "max_weight", "sampling"),
     *("geometry", "n_steps", "slope_bound", "calibration"),
 )
-#: Largest number of categories listed for a column, and of columns listed on a page.
-MOST_LEVELS, MOST_COLUMNS = 12, 500
+#: Largest number of characters that describe a column, and of columns on a page.
+LONGEST, MOST_COLUMNS = 500, 500
 
 
 def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
@@ -195,25 +179,8 @@ def describe_rows(model: Any) -> tuple[str, str]:
 
 
 def describe_column(column: Column) -> str:
-    """Describe a column in words."""
-    if isinstance(column, Categorical):
-        levels = [shorten(str(level)) for level in column.levels[:MOST_LEVELS]]
-        if len(column.levels) > MOST_LEVELS:
-            levels.append(f"and {len(column.levels) - MOST_LEVELS:,} more")
-        return "one of " + ", ".join(levels)
-    if isinstance(column, Vector):
-        many = count_in_words(f"{len(column.names):,}", "number")
-        return f"{many} with joint norm at most {format_number(float(column.norm))}"
-    if isinstance(column, Pair):
-        sizes = " × ".join(f"{part.width:,}" for part in column.parts)
-        return (
-            f"surface over {column.first} and {column.second}, {sizes} knots or levels"
-        )
-    text = f"number from {format_range(float(column.low), float(column.high))}"
-    text += ", on a log scale" if column.scale == "log" else ""
-    text += f", in {column.bins:,} bins" if column.bins is not None else ""
-    text += f", a curve on {column.n_knots} knots" if column.n_knots is not None else ""
-    return text + (", with an indicator of missing values" if column.indicator else "")
+    """Describe a column in at most `LONGEST` characters."""
+    return shorten(f"{column.title}: {column.describe()}", LONGEST)
 
 
 def describe_columns(model: Any) -> list[tuple[str, str]]:
@@ -225,10 +192,8 @@ def describe_columns(model: Any) -> list[tuple[str, str]]:
 
 
 def _kind(column: Column) -> str:
-    kinds = {Categorical: "categorical", Vector: "vector", Pair: "pair"}
-    if isinstance(column, Numeric):
-        return "numeric" if column.n_knots is None else "curve"
-    return kinds[type(column)]
+    curve = isinstance(column, Numeric) and column.n_knots is not None
+    return "curve" if curve else column.title
 
 
 def _method(model: Any) -> str:
@@ -236,12 +201,11 @@ def _method(model: Any) -> str:
     steps = count_in_words(f"{model.n_iter_:,}", "step")
     if "solver" in plan:
         return f"solver {plan['solver']!r}, {steps}"
-    method = GEOMETRIES.get(str(plan.get("geometry")), str(plan.get("geometry")))
     for name in ("l2", "l1"):
         strength = plan.get(name)
         if isinstance(strength, float) and strength:
             steps += f"; penalty {name} {format_number(strength)}"
-    return f"{method}; {steps}"
+    return f"DP-SkGD {find_geometry(plan).title}; {steps}"
 
 
 def _settings(model: Any) -> str:

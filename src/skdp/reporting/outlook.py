@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from skdp.descent.intercept import InterceptOnly
 from skdp.planning.decide import replan
-from skdp.planning.forecast import forecast, format_range
+from skdp.planning.forecast import forecast, format_range, linearise_cost
 from skdp.planning.plan import Plan
 from skdp.reporting.formatting import Axis
 
@@ -96,13 +95,14 @@ class Panel:
 def panels(plan: Plan) -> list[Panel]:
     """Return panels with curves over ε and over the number of rows.
 
-    No record is read. A panel with fewer than two points is left out.
+    No record is read. A panel with fewer than two points is left out. There are no
+    panels if the plan has no noise or no forecast.
     """
-    if plan.epsilon == math.inf:
+    if plan.epsilon == math.inf or linearise_cost(plan) is None:
         return []
     # Show values around the values of the plan. If its rows and budget allow only a
     # constant model, show larger values.
-    lift = FACTORS[-1] if isinstance(plan.geometry, InterceptOnly) else 1
+    lift = FACTORS[-1] if plan.geometry.is_constant else 1
     factors = [factor * lift for factor in FACTORS]
     asked = {
         "ε": [(plan.epsilon * f, plan.n_rows) for f in factors],
@@ -142,6 +142,6 @@ def _make_point(plan: Plan, what: str, epsilon: float, rows: int) -> Point | Non
         privacy=seen.privacy_excess,
         range=format_range(seen),
         sampling=seen.sampling_excess,
-        constant=isinstance(made.geometry, InterceptOnly),
+        constant=made.geometry.is_constant,
         here=(epsilon, rows) == (plan.epsilon, plan.n_rows),
     )

@@ -23,6 +23,9 @@ import numpy.typing as npt
 
 from skdp.schema.validation import FloatArray, check, check_numbers, list_values
 
+#: Largest number of levels in the description of a column.
+MOST_LEVELS = 12
+
 
 class CodedCells(Protocol):
     """Categorical cells as a reader returns them. The cells are `values[codes]`.
@@ -113,6 +116,17 @@ class Numeric:
         )
 
     signed = False
+    title: ClassVar[str] = "numeric"
+
+    def describe(self) -> str:
+        """Describe the range and how cells are encoded, without the title."""
+        words = [f"{self.low:g} to {self.high:g}"]
+        words += ["log scale"] if self.scale == "log" else []
+        words += [f"{self.bins} bins"] if self.bins is not None else []
+        knots = self.knots if isinstance(self.knots, str) else self.n_knots
+        words += [f"{knots} knots"] if knots is not None else []
+        words += [] if self.missing is None else [f"missing = {self.missing:g}"]
+        return ", ".join(words + ["missing indicator"] * self.indicator)
 
     @property
     def kind(self) -> Literal["dense", "code", "hats"]:
@@ -289,9 +303,17 @@ class Categorical:
         )
 
     signed = False
+    title: ClassVar[str] = "categorical"
     axes: ClassVar[tuple[int, ...]] = ()
     sides: ClassVar[tuple[tuple[int, int], ...]] = ()
     kind: ClassVar[Literal["dense", "code", "hats"]] = "code"
+
+    def describe(self) -> str:
+        """List the first levels, without the title."""
+        shown = ", ".join(map(str, self.levels[:MOST_LEVELS]))
+        more = len(self.levels) - MOST_LEVELS
+        shown += f" and {more:,} more" if more > 0 else ""
+        return shown + ("" if self.other is None else f"; others count as {self.other}")
 
     @property
     def width(self) -> int:

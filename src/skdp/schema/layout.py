@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
-from skdp.schema.validation import FloatArray, IntArray
+from skdp.schema.validation import FloatArray, IntArray, check
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +114,7 @@ class Layout:
 
     @property
     def absolute_sum(self) -> float:
-        """A bound on Σ_j |x_j| that holds for all encoded rows x."""
+        """A bound on Σ_j abs(x_j) that holds for all encoded rows x."""
         return sum(
             math.sqrt(group.width) if group.kind == "dense" else 1.0
             for group in self.groups
@@ -135,3 +136,35 @@ class Layout:
         if self.row_norm is not None and len(inside):
             total = min(total, self.row_norm**2 * float(inside.max()))
         return total + ones
+
+    def list_columns(
+        self, names: Sequence[str] | None = None, *, ordered: bool = False
+    ) -> list[list[int]]:
+        """Return the coordinates of each column, for the `parts` of a penalty.
+
+        Parameters
+        ----------
+        names : sequence of str, optional
+            The columns, by default all of them. The intercept is never included.
+        ordered : bool
+            If True, return only coordinates that have an order: categories in the order
+            of the schema, bins, and knots of curves, but not the indicator of missing
+            cells. A column with fewer than two of them is left out, or refused if
+            `names` lists it.
+        """
+        groups = {group.name: group for group in self.groups if group.kind != "ones"}
+        unknown = sorted(set(names or ()) - set(groups))
+        check(not unknown, f"names must be columns of the schema, got {unknown}.")
+        found = []
+        for name in groups if names is None else names:
+            group = groups[name]
+            at = group.coordinates.tolist()
+            if ordered:
+                at = at[:-1] if group.labels[-1] == f"{name}?" else at
+                pair = max(len(group.axes), len(group.sides)) > 1
+                in_order = group.kind in ("code", "hats") and not pair
+                if not in_order or len(at) < 2:
+                    check(names is None, f"Column {name!r} has no ordered coordinates.")
+                    continue
+            found.append(at)
+        return found

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,15 @@ class Pair:
         check(0 < self.scale <= 1, f"scale must be in (0, 1], got {self.scale}.")
 
     signed = False
+    title: ClassVar[str] = "pair"
+
+    def describe(self) -> str:
+        """Name the two columns and, if they are known, the numbers of knots."""
+        chosen = bool(self.columns) and not isinstance(self.knots, str)
+        sizes = " × ".join(f"{part.width:,}" for part in self.parts)
+        return f"{self.first} and {self.second}" + (
+            f", {sizes} knots or levels" if chosen else ""
+        )
 
     def join(self, name: str, columns: Mapping[str, Column]) -> Pair:
         """Return this pair, with the descriptions of its two columns filled in."""

@@ -15,14 +15,10 @@ from html import escape
 from os import PathLike
 from typing import Any
 
-from skdp.schema.columns import Categorical, Target
+from skdp.schema.columns import Target
 from skdp.schema.layout import Group, Layout
 from skdp.schema.pairs import Column, Pair
 from skdp.schema.validation import check, count_in_words
-from skdp.schema.vectors import Vector
-
-#: Largest number of levels that a printed schema lists.
-MOST_LEVELS = 6
 
 
 @dataclass(frozen=True, repr=False)
@@ -173,11 +169,11 @@ class Schema:
     def _list_rows(self) -> Iterator[tuple[str, str, str]]:
         """Yield the name, kind and values of each column, and then of the target."""
         for name, column in self.columns.items():
-            yield str(name), *_describe_column(column)
+            yield str(name), column.title, column.describe()
         if self.target is not None:
             own = self.target_name
             name = "target" if own is None else f"{own} (target)"
-            yield name, *_describe_column(self.target_column)
+            yield name, self.target_column.title, self.target_column.describe()
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
@@ -257,25 +253,3 @@ def _check_described(columns: object, target: object) -> None:
             f"Column {name!r} must be Numeric(low, high), Categorical([...]) or "
             f"Vector([...]), got {column!r}.",
         )
-
-
-def _describe_column(column: Column) -> tuple[str, str]:
-    """Return the kind of a column and its values, for printed schemas."""
-    if isinstance(column, Categorical):
-        shown = ", ".join(str(level) for level in column.levels[:MOST_LEVELS])
-        more = len(column.levels) - MOST_LEVELS
-        shown += f" and {more} more" if more > 0 else ""
-        shown += "" if column.other is None else f"; others count as {column.other}"
-        return "categorical", shown
-    if isinstance(column, Vector):
-        return "vector", f"joint norm ≤ {column.norm:g}, columns: {len(column.names)}"
-    if isinstance(column, Pair):
-        return "pair", f"{column.first} and {column.second}"
-    words = [f"{column.low:g} to {column.high:g}"]
-    words += ["log scale"] if column.scale == "log" else []
-    words += [f"{column.bins} bins"] if column.bins is not None else []
-    knots = column.knots if isinstance(column.knots, str) else column.n_knots
-    words += [f"{knots} knots"] if column.knots is not None else []
-    words += [] if column.missing is None else [f"missing = {column.missing:g}"]
-    words += ["missing indicator"] if column.indicator else []
-    return "numeric", ", ".join(words)

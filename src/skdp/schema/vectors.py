@@ -40,9 +40,14 @@ class Vector:
         )
 
     signed = True
+    title: ClassVar[str] = "vector"
     axes: ClassVar[tuple[int, ...]] = ()
     sides: ClassVar[tuple[tuple[int, int], ...]] = ()
     kind: ClassVar[Literal["dense", "code", "hats"]] = "dense"
+
+    def describe(self) -> str:
+        """Describe the bound and the number of columns, without the title."""
+        return f"joint norm ≤ {self.norm:g}, columns: {len(self.names):,}"
 
     @property
     def width(self) -> int:

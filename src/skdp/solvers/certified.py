@@ -68,7 +68,6 @@ from typing import Self
 
 import numpy as np
 
-from skdp.models.penalties import ElasticNet
 from skdp.privacy.grid import round_up
 from skdp.schema import FloatArray, check
 from skdp.solvers.penalised import Objective, Rounding, U, bound_steepness
@@ -99,11 +98,9 @@ def read_ridge(problem: Problem) -> FloatArray:
     Raise if the penalty is not a ridge.
     """
     penalty = problem.penalty
-    if not isinstance(penalty, ElasticNet) or penalty.l1:
+    if not penalty.is_ridge:
         raise ValueError("This solver requires a ridge penalty or none (l1_ratio=0).")
-    d = problem.layout.n_features
-    on = np.ones(d) if penalty.penalised is None else penalty.penalised
-    return np.asarray(problem.n_rows * penalty.l2 * on, dtype=np.float64)
+    return problem.n_rows * penalty.quadratic(np.arange(problem.layout.n_features))
 
 
 def check_ridge(quadratic: FloatArray) -> None:
