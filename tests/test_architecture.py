@@ -186,7 +186,7 @@ def test_sums_are_made_in_one_file():
 
 
 def test_sensitivities_are_stated_where_a_theorem_is():
-    """`sums.stated` takes a sensitivity on trust."""
+    """`queries.stated` takes a sensitivity on trust."""
     assert caller_files("stated") == set(STATED)
 
 
@@ -255,7 +255,7 @@ def test_release_charges_before_it_draws():
     assert line["charge"] < line["normals"] < line["Released"]
 
 
-def test_caps_are_set_by_sums_alone():
+def test_caps_are_set_by_queries_alone():
     for name in FILES:
         for called, node in calls(name):
             keywords = {keyword.arg for keyword in node.keywords}
@@ -592,7 +592,7 @@ def test_what_privacy_rests_on_is_promised_with_quantifiers(name):
 
 
 def test_every_maker_of_a_sum_promises_its_sensitivity():
-    """A new query in sums.py needs its guarantee."""
+    """A new query needs its guarantee."""
     for function, node in public_functions("privacy/queries.py"):
         made = {dotted(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
         if "BoundedSum" in made:

@@ -230,7 +230,7 @@ def free(epsilon=math.inf):
 
 
 class Quadratic:
-    """½ wᵀHw - bᵀw, asked for on sets through `sums.stated`."""
+    """½ wᵀHw - bᵀw, asked for on sets through `queries.stated`."""
 
     def __init__(self, d, rank, seed=0, sensitivity=1.0):
         rng = np.random.default_rng(seed)
