@@ -211,7 +211,10 @@ def register_solver(
     persons: bool = False,
     reads_rows: str = "",
 ) -> Callable[[F], F]:
-    """Return a decorator that adds a function to `SOLVERS` under its own name."""
+    """Return a decorator that adds a function to `SOLVERS` under its own name.
+
+    The parameters are those of `Solver`.
+    """
 
     def register(function: F) -> F:
         SOLVERS[function.__name__] = Solver(
