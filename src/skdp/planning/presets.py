@@ -143,7 +143,7 @@ def preset(
             epsilon=epsilon,
             delta=delta,
             neighbours=options["neighbours"],
-            accounting=options.get("calibration", "exact"),
+            calibration=options.get("calibration", "exact"),
         )
         penalty = options.get("penalty")
         if isinstance(geometry, Matrix):
