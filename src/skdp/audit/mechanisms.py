@@ -270,7 +270,8 @@ def mechanism(
     epsilon, delta : float
         The claim. The noise is calibrated to it.
     neighbours : {"replace-one", "zero-out", "add-remove"}
-        Which tables are neighbours.
+        Which tables are neighbours. The default is replace-one, as in `Plan`. The
+        default of estimators is add-remove.
     group : int
         Number of records in which the tables differ. If one record is protected with μ,
         g records together are protected with g·μ.

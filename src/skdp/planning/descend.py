@@ -100,7 +100,8 @@ def descend(
         The number n of rows. It is required if f is a gradient and noise is added, and
         if f is an encoded table and the neighbours are add-remove.
     neighbours : {"replace-one", "zero-out", "add-remove"}
-        Which tables are neighbours. The paper uses replace-one.
+        Which tables are neighbours. The default is replace-one, as in the paper. The
+        default of estimators is add-remove.
     penalty : Penalty, optional
         A separable penalty, by default none, as in the paper.
     elliptical : bool

@@ -116,7 +116,7 @@ def preset(
         isotropic, as in the paper.
     **options
         Further parameters of `Plan`: penalty, neighbours (by default the paper's
-        replace-one), calibration, …
+        replace-one, where estimators have add-remove), calibration, …
     """
     options.setdefault("neighbours", "replace-one")
     if name == "dp_skgd_strong":

@@ -91,9 +91,9 @@ class Budget:
     epsilon, delta : float
         The budget.
     neighbours : {"replace-one", "zero-out", "add-remove"}
-        Which tables are neighbours. If no record's gradient has a norm above L, sums of
-        gradients on neighbouring tables differ by at most 2L for "replace-one", and by
-        at most L for the others.
+        Which tables are neighbours. The default is the paper's. If no record's gradient
+        has a norm above L, sums of gradients on neighbouring tables differ by at most
+        2L for "replace-one", and by at most L for the others.
     calibration : {"exact", "paper"}
         How μ is computed from (ε, δ): exactly, or by Theorem 4.1. The noise variance of
         Theorem 4.1, 3·(2L)²·K·T·log(1/δ)/(nε)², corresponds to μ = ε/√(3 log(1/δ)). The
