@@ -186,8 +186,8 @@ def test_sums_are_made_in_one_file():
 
 
 def test_sensitivities_are_stated_where_a_theorem_is():
-    """`queries.stated` takes a sensitivity on trust."""
-    assert caller_files("stated") == set(STATED)
+    """`queries.state_sensitivity` takes a sensitivity on trust."""
+    assert caller_files("state_sensitivity") == set(STATED)
 
 
 def test_released_values_are_made_in_one_file():
@@ -543,7 +543,7 @@ PROMISES = {
         "gram",
         "counts",
         "histogram",
-        "stated",
+        "state_sensitivity",
         "Metric.caps",
     },
     "privacy/discovery.py": {"release_ranges_and_texts", "release_levels"},

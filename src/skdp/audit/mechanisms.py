@@ -127,7 +127,10 @@ def make_mapped_gradients(neighbours: Neighbours, group: int) -> Pair:
     metric = queries.Metric.of(matrix, radius=0.5)
     first, second = (
         queries.mapped_gradient(
-            engine, queries.capped(engine, SLOPES, metric), np.zeros((d, 1)), neighbours
+            engine,
+            queries.cap_slopes(engine, SLOPES, metric),
+            np.zeros((d, 1)),
+            neighbours,
         )
         for engine in make_engines(MIXED, neighbours, group)
     )

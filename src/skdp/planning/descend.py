@@ -354,9 +354,9 @@ def _state(
             found.shape == (len(theta),),
             f"The gradient must have shape ({len(theta)},), got {found.shape}.",
         )
-        rounding = 2.0**-30 * math.sqrt(len(at))  # as `queries.stated` requires
+        rounding = 2.0**-30 * math.sqrt(len(at))  # by state_sensitivity
         sensitivity = reach * bound + rounding
         name = f"gradient of {queries.count_in_words(len(at), 'coordinate')}"
-        return queries.stated(n_rows * found[at, None], sensitivity, name)
+        return queries.state_sensitivity(n_rows * found[at, None], sensitivity, name)
 
     return query
