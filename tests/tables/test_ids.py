@@ -20,7 +20,7 @@ SAME = [4, 2, 4, 4, 0, 0, 1, 4, 2]
 
 
 def divisors(column):
-    source = readers.source(
+    source = readers.open_table(
         {"id": column} if not hasattr(column, "columns") else column
     )
     counts = Ids.of("id").count(source)
@@ -54,7 +54,7 @@ def test_files_have_the_ids_of_frames(tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     pq.write_table(pa.table(frame), tmp_path / "a.parquet", row_group_size=3)
     for name in ("a.csv", "a.parquet"):
-        source = readers.source(tmp_path / name, ["id"])
+        source = readers.open_table(tmp_path / name, ["id"])
         counts = Ids.of("id").count(source)
         read = [counts.find_divisors(ids) for ids in Ids.of("id").read(source, 2)]
         assert np.concatenate(read).tolist() == SAME
