@@ -275,6 +275,14 @@ def test_no_value_of_a_record_is_in_a_log_or_a_key(cluster, frame, caplog):
     assert all(len(key.split("-")[-1]) == 32 for key in keys)
 
 
+def test_no_warning_states_the_size_of_rows(cluster, frame):
+    """One long cell would change the size, in a column that no schema names too."""
+    table = dd.from_pandas(frame, npartitions=2)
+    threshold = {"distributed.admin.large-graph-warning-threshold": "1 B"}
+    with Client(cluster), dask.config.set(threshold):  # warnings are errors in tests
+        skdp.LogisticRegression(schema=SCHEMA, n_steps=2).fit(table)
+
+
 def test_no_results_are_kept(cluster, folder):
     with Client(cluster) as client:
         model(engine="dask").fit(folder)

@@ -110,6 +110,24 @@ def test_callers_of_one_team_take_turns(monkeypatch):
     assert found == [[1, 1, 1]] * 40
 
 
+def test_threads_have_finished_when_an_error_is_raised():
+    """They read arrays by their addresses, and the caller may delete the arrays."""
+    started, finished = threading.Event(), []
+
+    def work(item):
+        if item == 0:
+            started.wait()
+            raise KeyboardInterrupt
+        started.set()
+        time.sleep(0.3)
+        finished.append(item)
+
+    threads = row_threads.Threads(2, [row_threads.MANY_ROWS], [None] * 2)
+    with pytest.raises(KeyboardInterrupt):
+        threads.map(work, [0, 1])
+    assert finished == [1]
+
+
 def test_some_threads_of_a_team_sweep():
     team, taken = Team(4), np.zeros(1, np.int64)
     for n_threads in (4, 1, 3):
@@ -118,13 +136,16 @@ def test_some_threads_of_a_team_sweep():
 
 
 def test_the_threads_end_with_their_engine():
-    before = threading.active_count()
+    before = set(threading.enumerate())
     engine = CompiledEngine(RECORDS, 4)
     gradients(engine, 2)
-    assert threading.active_count() == before + 4
+    made = set(threading.enumerate()) - before
+    assert len(made) == 4
     del engine
     gc.collect()
-    assert threading.active_count() == before
+    for thread in made:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in made)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

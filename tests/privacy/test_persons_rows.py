@@ -25,7 +25,7 @@ from skdp.privacy import discovery, grid, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.privacy.mechanism import Released
-from skdp.privacy.persons import RowCounts, divide_caps
+from skdp.privacy.persons import RowCounts, divide_caps, find_buckets
 from skdp.privacy.queries import NEIGHBOURS, GramPattern, Metric, Slopes
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, Numeric, Schema
@@ -291,3 +291,12 @@ def test_a_person_is_charged_for_all_draws_that_may_differ():
     discovery.release_levels([levels], ["x"], 9.0, 1e-8, Randomness(0), record, own)
     (event,) = record.events
     assert event.n_draws == 2 * discovery.LEVEL_PARTS
+
+
+def test_only_ids_of_exact_types_are_hashed():
+    """Equal strings of other types could be written differently."""
+    assert find_buckets(["7"], 1 << 60) != find_buckets([7], 1 << 60)
+    assert find_buckets([("a", "bc")], 1 << 60) != find_buckets([("ab", "c")], 1 << 60)
+    for one in (np.str_("a"), np.int64(7), ("a", np.str_("b")), 7.0, None):
+        with pytest.raises(TypeError, match="must be an integer, a string or"):
+            find_buckets([one], 5)

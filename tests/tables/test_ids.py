@@ -49,6 +49,44 @@ def test_an_id_is_the_same_however_it_is_stored(column):
     assert divisors(column) == SAME
 
 
+DAYS = ["1980-01-01", "1990-05-05T09:30:00.25"]
+MOMENTS = [datetime.datetime.fromisoformat(day) for day in DAYS]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        *(np.array(DAYS, f"M8[{unit}]") for unit in ("ms", "us", "ns")),
+        *(pa.array(MOMENTS, pa.timestamp(unit)) for unit in ("ms", "us", "ns")),
+        pa.array(MOMENTS, pa.timestamp("us", tz="UTC")),
+        np.array(MOMENTS, object),
+        np.array([one.replace(tzinfo=datetime.UTC) for one in MOMENTS], object),
+        pd.Series([pd.Timestamp(day) for day in DAYS], dtype=object),
+        pd.Series(pd.to_datetime(DAYS, format="ISO8601")).dt.tz_localize("UTC"),
+        np.array([np.datetime64(day) for day in DAYS], object),
+        np.array([datetime.date(1980, 1, 1), DAYS[1]], object),
+        np.array(DAYS),
+        np.array([np.str_(day) for day in DAYS], object),
+        pa.array(DAYS).dictionary_encode(),
+    ],
+    ids=str,
+)
+def test_a_date_is_the_same_id_however_it_is_stored(column):
+    """Files of one folder, and partitions of one table, may store it differently."""
+    cells = readers.read_column(column, "id")
+    (day, moment) = find_ids([cells]).values
+    assert (day, moment) == ("1980-01-01", "1990-05-05T09:30:00.25")
+    assert (type(day), type(moment)) == (str, str)
+    pairs = find_ids([cells, cells]).values
+    assert {type(part) for pair in pairs for part in pair} == {str}
+
+
+def test_lengths_of_time_identify_nobody():
+    lengths = np.array([1, 2], "m8[s]")
+    for cells in (lengths, pa.array(lengths), np.array(lengths.tolist(), object)):
+        assert (find_ids([readers.read_column(cells, "id")]).codes < 0).all()
+
+
 def test_files_have_the_ids_of_frames(tmp_path):
     frame = pd.DataFrame({"id": PERSONS})
     frame.to_csv(tmp_path / "a.csv", index=False)

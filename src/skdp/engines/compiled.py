@@ -86,7 +86,7 @@ class CompiledEngine:
 
     One sweep over the rows updates the margins by the change of the weights and adds up
     the requested columns. It reads only those columns and the columns whose weights
-    changed.
+    changed. Only one thread at a time may call an engine.
 
     Parameters
     ----------

@@ -38,6 +38,14 @@ class WorkersLostError(Exception):
     """Raised if a cluster lost workers, so their tasks must be started again."""
 
 
+def hide_sizes() -> Any:
+    """Keep Dask from warning about the size of what is sent to workers.
+
+    The warning would state the size of rows, which a single record may change.
+    """
+    return dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PB"})
+
+
 class Cluster:
     """A connection to a Dask cluster.
 
@@ -89,14 +97,15 @@ class Cluster:
         The name of a task consists of the name of its function and random digits.
         Dask's usual names would contain a hash of the arguments, which may hold rows.
         """
-        return self.client.submit(
-            task,
-            *arguments,
-            key=f"skdp-{task.__name__}-{uuid.uuid4().hex}",
-            workers=None if worker is None else [worker],
-            priority=1,  # before the tasks that read further partitions
-            pure=False,
-        )
+        with hide_sizes():
+            return self.client.submit(
+                task,
+                *arguments,
+                key=f"skdp-{task.__name__}-{uuid.uuid4().hex}",
+                workers=None if worker is None else [worker],
+                priority=1,  # before the tasks that read further partitions
+                pure=False,
+            )
 
     def finish(self, futures: Sequence[Any], workers: Collection[str] = ()) -> None:
         """Wait until all tasks are done.

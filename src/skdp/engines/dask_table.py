@@ -13,7 +13,7 @@ import dask
 import numpy as np
 
 from skdp.engines import dask_tasks
-from skdp.engines.dask_client import Cluster, get_total, keep_trying
+from skdp.engines.dask_client import Cluster, get_total, hide_sizes, keep_trying
 from skdp.engines.dask_engine import ClusterRecords, Part, Partitions
 from skdp.engines.dask_persons import ClusterCounts
 from skdp.privacy.encoding import Records
@@ -119,7 +119,8 @@ class _Compute:
     delayed: Any
 
     def __call__(self, client: Any, worker: str) -> Any:
-        return client.compute(self.delayed)
+        with hide_sizes():
+            return client.compute(self.delayed)
 
 
 def place_frame(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from os import PathLike
+from os.path import exists
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -302,7 +303,7 @@ def _name_file(error: Exception, table: Any = None) -> Exception:
     if not isinstance(table, PathLike):
         return error
     path = Path(table)
-    if not path.exists():
+    if not exists(path):  # the method of Path may raise an error
         return ValueError(
             f"A worker of the cluster does not find the file {str(path)!r}. Workers "
             "must be able to read all files, under the same paths as this process."

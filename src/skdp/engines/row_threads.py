@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cached_property
 from typing import Any
 
@@ -91,8 +91,25 @@ class Threads:
             return result
 
         few = self._n_threads == 1 or sum(self._sizes) < MANY_ROWS
-        own: Any = map if few else self._pool.map
+        own: Any = map if few else self._map_on_pool
         return list(own(work_and_rest, chunks, self._rests))
+
+    def _map_on_pool(self, work: Callable[..., Any], *items: Any) -> list[Any]:
+        """Call `work` on several threads, and return the results in order.
+
+        All threads have finished when this function returns or raises an error, even
+        if it is interrupted. They use addresses of arrays that the caller may then
+        delete.
+        """
+        futures: list[Future[Any]] = []
+        try:
+            for one in zip(*items, strict=True):
+                futures.append(self._pool.submit(work, *one))
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+            _wait_for_all(futures)
 
     def run(
         self,
@@ -123,7 +140,7 @@ class Threads:
 
         if n_threads == 1 or len(shares) < 2:
             return list(map(work_and_rest, shares))
-        return list(self._pool.map(work_and_rest, shares))
+        return self._map_on_pool(work_and_rest, shares)
 
     def sweep(
         self,
@@ -185,3 +202,13 @@ class Threads:
             self._known[n_threads, only] = found
         ranges_of: npt.NDArray[np.int64] = self._known[n_threads, only]
         return ranges_of
+
+
+def _wait_for_all(futures: Sequence[Future[Any]]) -> None:
+    """Wait until no future runs any more, however often the user interrupts."""
+    while True:
+        try:
+            wait(futures)
+        except BaseException:  # raised by a handler of signals, after another error
+            continue
+        return

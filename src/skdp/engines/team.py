@@ -114,13 +114,11 @@ class Team:
         for lock in locks:
             python.PyThread_acquire_lock(ctypes.c_void_p(lock), 1)
         self._locks = np.array(locks, np.int64).reshape(n_threads, 2)
-        threads = [
-            Thread(target=work, args=(kernels.sweep, self._job, own, i), daemon=True)
-            for i, own in enumerate(self._locks)
-        ]
-        for thread in threads:
-            thread.start()
-        weakref.finalize(self, _end, self._job, self._locks, threads, os.getpid())
+        for i, own in enumerate(self._locks):
+            arguments = work, kernels.sweep, self._job, own, i
+            Thread(target=_follow, args=arguments, daemon=True).start()
+        end = weakref.finalize(self, _end, self._job, self._locks, os.getpid())
+        end.atexit = False  # the threads end with the process
 
     def sweep(self, job: SweepJob, n_threads: int) -> None:
         """Let some of the threads sweep."""
@@ -132,15 +130,21 @@ class Team:
             raise MemoryError("There is not enough memory for a sweep over the rows.")
 
 
-def _end(job: Words, locks: Words, threads: list[Thread], process: int) -> None:
-    """End the threads of a team and free their locks."""
+def _follow(work: Any, sweep: Any, job: Words, locks: Words, thread: int) -> None:
+    """Sweep whenever the first lock is released, and free both locks at the end."""
+    work(sweep, job, locks, thread)
+    for lock in locks.tolist():
+        ctypes.pythonapi.PyThread_free_lock(ctypes.c_void_p(lock))
+
+
+def _end(job: Words, locks: Words, process: int) -> None:
+    """Let the threads of a team end, without waiting for them.
+
+    The garbage collector may call this function anywhere, even while a lock is held
+    that a thread needs in order to end.
+    """
     if os.getpid() != process:  # a forked process has no threads to end
         return
     job[END] = 1
-    python = ctypes.pythonapi
     for lock in locks[:, 0].tolist():
-        python.PyThread_release_lock(ctypes.c_void_p(lock))
-    for thread in threads:
-        thread.join()
-    for lock in locks.ravel().tolist():
-        python.PyThread_free_lock(ctypes.c_void_p(lock))
+        ctypes.pythonapi.PyThread_release_lock(ctypes.c_void_p(lock))

@@ -66,10 +66,26 @@ def find_buckets(ids: Iterable[object], n_buckets: int, key: bytes = b"") -> Int
     empty, digests = hashlib.blake2b(digest_size=8, key=key), []
     for one in ids:
         state = empty.copy()
-        state.update(repr(one).encode())
+        state.update(_write_id(one))
         digests.append(state.digest())
     words = np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
     return np.asarray((words % np.uint64(n_buckets)).astype(np.int64))
+
+
+def _write_id(one: object) -> bytes:
+    """Return the bytes of an id, which are equal for equal ids and differ otherwise.
+
+    Other types than integers, strings and tuples of them are refused, because they may
+    be equal but be written differently.
+    """
+    if type(one) is int:
+        return b"i%d" % one
+    if type(one) is str:
+        return b"s" + one.encode("utf-8", "surrogatepass")
+    if type(one) is not tuple:
+        raise TypeError("An id must be an integer, a string or a tuple of these.")
+    parts = [_write_id(part) for part in one]
+    return b"t" + b"".join(b"%d:%b" % (len(part), part) for part in parts)
 
 
 class RowCounts:

@@ -177,13 +177,14 @@ def to_coded(given: Any) -> Coded | AnyArray:
 def to_distinct(given: Any) -> tuple[AnyArray, list[Any]]:
     """Return the code of each cell, and the distinct cells. A missing cell has code -1.
 
-    Dates and times are returned as the integers that store them. Cells of nested types
+    Dates are returned as text. Lengths of time, times of day and cells of nested types
     count as missing.
     """
-    types = import_library("pyarrow.types")
-    if types.is_temporal(given.type):
-        width = f"int{given.type.bit_width}"
-        given = given.cast(width) if width != "int128" else given
+    unit = _find_unit(given.type)
+    if unit is not None:
+        coded = given.cast(f"int{given.type.bit_width}").dictionary_encode()
+        numbers = np.asarray(coded.dictionary).astype(np.int64)
+        return _indices(coded), cells.write_dates(numbers.astype(f"M8[{unit}]"))
     family = _family(given.type)
     if family == "other":
         return np.full(len(given), MISSING, np.int64), []
@@ -191,6 +192,15 @@ def to_distinct(given: Any) -> tuple[AnyArray, list[Any]]:
         given = _bytes(given)
     coded = given if family == "dictionary" else given.dictionary_encode()
     return _indices(coded), to_objects(coded.dictionary)
+
+
+def _find_unit(type_: Any) -> str | None:
+    """Return the unit in which an Arrow type stores dates, or None for other types."""
+    types = import_library("pyarrow.types")
+    if types.is_date(type_):
+        return "D" if types.is_date32(type_) else "ms"
+    unit: str | None = type_.unit if types.is_timestamp(type_) else None
+    return unit
 
 
 def _indices(given: Any) -> AnyArray:

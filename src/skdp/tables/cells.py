@@ -288,6 +288,25 @@ def as_text(cell: object) -> str | None:
         return None
 
 
+def write_dates(dates: AnyArray) -> list[str]:
+    """Write dates in ISO form, in the same way for all resolutions.
+
+    A date without a time of day is written like midnight of that day.
+    """
+    texts: list[str] = np.datetime_as_string(dates, unit="ns").tolist()
+    return [shorten_date(text) for text in texts]
+
+
+def shorten_date(text: str) -> str:
+    """Return an ISO date and time without zeros at the end of the fraction.
+
+    The time of day is left out if it is midnight.
+    """
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return text.removesuffix("T00:00:00")
+
+
 def number_key(text: str) -> str | None:
     """Return the key of the number or boolean that a string denotes, or None."""
     truth = text.strip().lower()

@@ -4,7 +4,9 @@ An id is an exact integer or a string. Libraries guess a column's type from its 
 so one person's cell may decide how the ids of others are stored. An id must not depend
 on that. So 7, 7.0 and the strings "7", "007" and "7.0" are the same id, because a
 library that reads them as numbers makes them equal. All other strings are compared
-character by character. Dates are compared as the numbers that store them.
+character by character. A date is the string in ISO form, such as "2026-01-31" or
+"2026-01-31T09:30:00". It is in UTC, and without a time of day at midnight. So files may
+store dates with different resolutions.
 
 Numbers are ids only below 2⁵³ in magnitude, unless they are integers of an Arrow type.
 A missing cell turns numpy's integers into floats, and larger floats would merge the ids
@@ -20,7 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 from uuid import UUID
 
@@ -30,7 +32,14 @@ from skdp.privacy.encoding import AnyArray, Coded
 from skdp.privacy.persons import RowCounts, SomePersons
 from skdp.schema import IntArray, check
 from skdp.tables import readers
-from skdp.tables.cells import MISSING, as_text, is_exact, look_up
+from skdp.tables.cells import (
+    MISSING,
+    as_text,
+    is_exact,
+    look_up,
+    shorten_date,
+    write_dates,
+)
 from skdp.tables.readers import Cells, Source, find_positions, make_slices
 
 #: Name of a schema's unit if the ids are not columns of the table.
@@ -170,10 +179,11 @@ def _code(column: Cells) -> Coded:
     if kind in "iu":
         unique, codes = np.unique(column, return_inverse=True)
         return Coded(np.where(is_exact(unique)[codes], codes, MISSING), unique.tolist())
-    if kind in "mM":
-        lost = np.isnat(column)
-        unique, codes = np.unique(column.view(np.int64), return_inverse=True)
-        return Coded(np.where(lost, MISSING, codes), unique.tolist())
+    if kind == "M":
+        unique, codes = np.unique(column, return_inverse=True)
+        return _join(codes, write_dates(unique))
+    if kind == "m":  # a length of time identifies nobody
+        return Coded(np.full(len(column), MISSING), [])
     if kind in "bfUS":
         unique, codes = np.unique(column, return_inverse=True)
         return _join(codes, unique.tolist())
@@ -202,9 +212,12 @@ def _find_id(cell: Any) -> int | str | None:
         if issubclass(kind, _NUMBERS) and not abs(float(cell)) < 2.0**53:
             return None  # see `is_exact`
         if issubclass(kind, date):
-            text: str | None = None if cell != cell else kind.isoformat(cell)
+            text = _write_date(cell)
+        elif issubclass(kind, np.datetime64):
+            (text,) = write_dates(np.array([cell]))
         else:
             text = str(cell) if kind is UUID else as_text(cell)
+        text = None if text is None else str.__str__(text)  # not of a derived type
     except Exception:  # a derived type may raise any error
         return None
     if text and text[0].isalpha() and text[0] not in "nN":
@@ -213,3 +226,16 @@ def _find_id(cell: Any) -> int | str | None:
         return None
     whole = _WHOLE.fullmatch(text.strip())
     return text if whole is None else int(whole[1])
+
+
+def _write_date(cell: Any) -> str | None:
+    """Write a date as `write_dates` does, or return None for a missing one."""
+    if cell != cell:
+        return None
+    if not isinstance(cell, datetime):
+        return date.isoformat(cell)
+    if cell.tzinfo is not None:
+        cell = cell.astimezone(UTC).replace(tzinfo=None)
+    nanoseconds = int(getattr(cell, "nanosecond", 0))  # pandas has them
+    text = datetime.isoformat(cell, timespec="microseconds")
+    return shorten_date(f"{text}{nanoseconds:03d}")
