@@ -21,6 +21,7 @@ from skdp.planning.plan import run
 from skdp.privacy import queries
 from skdp.solvers import SOLVERS, Problem
 from skdp.tables import batches as read_batches
+from skdp.verification.sensitivities import RELEASES_OF
 
 PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 DATA = skdp.make_hospital(900, target="cost")
@@ -29,7 +30,7 @@ DATA = skdp.make_hospital(900, target="cost")
 @pytest.fixture(scope="module")
 def made():
     """What the page's programs define; their entries leave the registries after."""
-    registries = LOSSES, ESTIMATORS, SOLVERS
+    registries = LOSSES, ESTIMATORS, SOLVERS, RELEASES_OF
     before = [dict(registry) for registry in registries]
     names = {"__name__": "contributing"}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S):
@@ -130,6 +131,28 @@ def test_a_solver_is_registered_and_fits_an_estimator(made, records):
     assert model.plan_["solver"] == name
     assert model.n_iter_ == 20
     assert model.privacy_.spent_epsilon <= 1.0
+
+
+def test_a_solver_is_verified_only_if_its_releases_are_listed(made, monkeypatch):
+    pytest.importorskip("mpmath")
+    name = "noisy_gradient_descent"
+    target = ("cost", skdp.Numeric(0, 200_000))
+    schema = skdp.Schema(DATA.schema.columns, target=target)
+    for neighbours in queries.NEIGHBOURS:
+        options = {"solver": name, "neighbours": neighbours, "max_weight": 2.0}
+        model = skdp.LinearRegression(schema=schema, **options).fit(DATA.columns)
+        found = skdp.verify(model)
+        assert found.passed, str(found)
+    monkeypatch.delitem(RELEASES_OF, name)
+    found = skdp.verify(model)
+    assert not found.passed
+    assert "not checked  sensitivities: RELEASES_OF in verification" in str(found)
+    assert str(found).endswith("NOT VERIFIED: a required check was not possible.")
+    assert all(check.passed is not False for check in found.checks)
+    monkeypatch.delitem(SOLVERS, name)
+    assert f"FAILED  sensitivities: there is no solver {name!r}" in str(
+        skdp.verify(model)
+    )
 
 
 def test_a_sampling_runs_and_is_saved(made, records):

@@ -295,6 +295,11 @@ def test_no_results_are_kept(cluster, folder):
         assert not [key for key in cluster.scheduler.tasks if key.startswith("skdp")]
 
 
+def test_rows_on_workers_cannot_be_read_here():
+    with pytest.raises(ValueError, match="registered without reads_rows"):
+        len(dask_engine.AwayChunks())
+
+
 def test_rows_do_not_travel_in_a_pickle():
     kept = dask_tasks.Partition(object(), ValueError("public"))
     arrived = pickle.loads(pickle.dumps(kept))

@@ -147,5 +147,3 @@ def test_refusals():
         adassp(problem_of("logistic"), **OPTIONS)
     with pytest.raises(ValueError, match="gram_share"):
         adassp(problem_of("squared"), gram_share=1.0, **OPTIONS)
-    with pytest.raises(ValueError, match="calibration"):
-        adassp(problem_of("squared"), calibration="printed", **OPTIONS)

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from dataclasses import replace
 
 import dp_accounting
 import numpy as np
@@ -45,6 +46,24 @@ def test_calling_convention(name):
     assert set(COMMON) <= set(parameters)
     needed = [p for p, v in parameters.items() if v.default is inspect.Parameter.empty]
     assert needed == ["problem", "epsilon"], "every parameter has a public default"
+
+
+@every_solver
+def test_an_unknown_calibration_is_refused(name):
+    if "calibration" in inspect.signature(SOLVERS[name].run).parameters:
+        with pytest.raises(ValueError, match="calibration must be 'exact' or 'paper'"):
+            fit(name, calibration="other")
+
+
+@every_solver
+def test_a_solver_of_rows_refuses_persons(name):
+    problem = problem_of(loss_of(name))
+    layout = replace(problem.layout, unit="id")
+    problem = replace(problem, records=replace(problem.records, layout=layout))
+    own = {"calibration": "paper"} if name == "adassp" else {}
+    if own or not SOLVERS[name].persons:
+        with pytest.raises(ValueError, match="registered with persons=True"):
+            fit(name, problem, **own)
 
 
 @every_solver

@@ -226,7 +226,7 @@ def test_means_are_those_of_the_columns():
 def test_refusals():
     with pytest.raises(ValueError, match="selection"):
         dp_gcd(problem_of(), selection="laplace", **OPTIONS)
-    with pytest.raises(ValueError, match="calibration"):
+    with pytest.raises(ValueError, match="requires selection='exponential'"):
         dp_gcd(problem_of(), calibration="paper", **OPTIONS)
     with pytest.raises(ValueError, match="smoothness"):
         dp_gcd(problem_of(), smoothness="exact", **OPTIONS)

@@ -176,8 +176,6 @@ def test_printed_constant_is_enough_or_refused(neighbours, monkeypatch):
 
 def test_refusals():
     problem = problem_of()
-    with pytest.raises(ValueError, match="calibration must be"):
-        dp_svrg(problem, calibration="other", **BUDGET)
     with pytest.raises(ValueError, match="full_share"):
         dp_svrg(problem, full_share=1.0, **BUDGET)
     with pytest.raises(ValueError, match="n_inner must be"):

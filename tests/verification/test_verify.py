@@ -280,3 +280,13 @@ def test_a_column_that_nobody_fills_is_asked_for_all_the_same():
         if event.query.startswith("gradient of")
     )
     assert taken == 60
+
+
+def test_one_fit_is_not_counted_as_several():
+    model = skdp.LogisticRegression(**GIVEN)
+    given = {"epsilon": 1.0, "delta": 1e-6, "method": "split"}
+    found = skdp.verify(
+        skdp.PrivateSearchCV(model, {"alpha": [0.1]}, **given).fit(X, Y)
+    )
+    assert "number of steps: 12 released in 1 fit\n" in str(found)
+    assert "Gram matrix: 1 in 1 fit\n" in str(found)

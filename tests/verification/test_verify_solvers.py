@@ -81,7 +81,7 @@ def failed(found):
 
 
 def test_every_solver_is_known():
-    assert set(sensitivities.SOLVERS) == set(ALL)
+    assert set(sensitivities.RELEASES_OF) == set(ALL)
 
 
 @pytest.mark.parametrize("solver", ALL)
@@ -245,13 +245,58 @@ def test_what_cannot_be_checked_is_said(change):
     assert not found.passed
 
 
-def test_a_solver_that_there_is_not_fails(change):
+@pytest.mark.parametrize("name", ["free_lunch", "", ["dp_sgd"], None])
+def test_a_solver_that_there_is_not_fails(change, name):
     def rename(about, record):
-        about["plan"]["solver"] = "free_lunch"
+        about["plan"]["solver"] = name
 
     found = change("dp_sgd", rename, digest=True)
-    assert "there is no solver 'free_lunch'" in str(found)
+    assert f"FAILED  sensitivities: there is no solver {name!r}" in str(found)
     assert not found.passed
+
+
+@pytest.mark.parametrize("solver", ALL)
+def test_a_record_cannot_hide_behind_a_solver_without_a_list(
+    solver, change, monkeypatch
+):
+    """No name makes a record verified without its sensitivities."""
+    monkeypatch.setitem(SOLVERS, "own", SOLVERS["dp_sgd"])
+
+    def rename(about, record):
+        about["plan"]["solver"] = "own"
+        for release in record["releases"]:
+            release["sensitivity"] /= 2
+
+    found = change(solver, rename, digest=True)
+    assert not found.passed
+    assert "VERIFIED: the releases" not in str(found)
+    assert json.loads(found.to_json())["passed"] is False
+
+
+def test_first_releases_are_checked_without_a_list(change, monkeypatch):
+    monkeypatch.setitem(SOLVERS, "own", SOLVERS["dp_sgd"])
+
+    def add(about, record):
+        about["plan"]["solver"] = "own"
+        first = {"query": "number of rows", "sensitivity": 0.5, "delta": 0.0}
+        noise = {"noise_multiplier": 1e6, "times": 1, "n_draws": 1}
+        record["releases"].append(first | noise)
+
+    assert "sensitivities" in failed(change("dp_gcd", add, digest=True))
+
+
+@pytest.mark.parametrize("solver", ["dp_sgd", "dp_svrg", "dp_cd", "dp_gcd", "dp_sega"])
+def test_a_plan_without_its_number_of_steps_fails(solver, change):
+    def forget(about, record):
+        for name in ("n_steps", "n_epochs"):
+            about["plan"].pop(name, None)
+
+    if solver == "dp_sgd":
+        found = change(solver, forget, digest=True)
+        assert failed(found) == {"cost of the batches"}
+        return
+    with pytest.raises(ValueError, match="has no number 'n_"):
+        change(solver, forget, digest=True)
 
 
 def test_caps_that_follow_a_released_spread_have_a_floor(tmp_path):

@@ -171,7 +171,8 @@ class AwayChunks(Sequence[Any]):
     def _refuse(self, *_: Any) -> NoReturn:
         raise ValueError(
             "This algorithm needs all rows in one process, but the rows of this table "
-            "stay on the workers of a cluster. Use solver='skgd'."
+            "stay on the workers of a cluster. Use DP-SkGD, or a solver that is "
+            "registered without reads_rows."
         )
 
     __len__ = __iter__ = __getitem__ = _refuse

@@ -115,10 +115,6 @@ def adassp(
         type(problem.loss) is Squared,
         f"AdaSSP requires the squared loss, got {problem.loss.name}.",
     )
-    check(
-        calibration in ("exact", "paper"),
-        f"calibration must be 'exact' or 'paper', got {calibration!r}.",
-    )
     norm = problem.row_norm
     share = norm / (1 + norm) if gram_share is None else gram_share
     check(0 < share < 1, f"gram_share must be in (0, 1), got {share}.")
@@ -129,6 +125,7 @@ def adassp(
         random_state=random_state,
         noise=noise,
         record=record,
+        calibration=calibration,
         persons=calibration == "exact",  # the paper's eigenvalue is not a query
     )
     adder = engine(problem.records)

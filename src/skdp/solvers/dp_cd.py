@@ -107,10 +107,6 @@ def dp_cd(
     d releases for M and K·T steps, each Gaussian (`descent.algorithm1.descend`).
     """
     check(
-        calibration in ("exact", "paper"),
-        f"calibration must be 'exact' or 'paper', got {calibration!r}.",
-    )
-    check(
         0 < smoothness_share < 1,
         f"smoothness_share must be in (0, 1), got {smoothness_share}.",
     )
@@ -123,6 +119,7 @@ def dp_cd(
         random_state=random_state,
         noise=noise,
         record=record,
+        calibration=calibration,
         persons=True,
     )
     private = isinstance(smoothness, str) and smoothness == "private"

@@ -155,10 +155,9 @@ def dp_gcd(
         f"selection must be 'gaussian' or 'exponential', got {selection!r}.",
     )
     check(
-        calibration == "exact"
-        or (calibration == "paper" and selection == "exponential"),
-        "calibration must be 'exact', or 'paper' with selection='exponential', got "
-        f"{calibration!r} with {selection!r}.",
+        calibration != "paper" or selection == "exponential",
+        "calibration='paper' requires selection='exponential', got "
+        "selection='gaussian'.",
     )
     check(
         smoothness in ("private", "public"),
@@ -172,6 +171,7 @@ def dp_gcd(
         random_state=random_state,
         noise=noise,
         record=record,
+        calibration=calibration,
         persons=True,
     )
     adder = engine(problem.records)

@@ -102,12 +102,11 @@ def dp_sgd(
     (`skdp.privacy.subsampling`, `Batches.charge_all`).
     """
     check(
-        form in ("practised", "analysed") and calibration in ("exact", "paper"),
-        "form must be 'practised' or 'analysed' and calibration 'exact' or 'paper', "
-        f"got {form!r} and {calibration!r}.",
+        form in ("practised", "analysed"),
+        f"form must be 'practised' or 'analysed', got {form!r}.",
     )
     check(
-        calibration == "exact" or form == "analysed",
+        calibration != "paper" or form == "analysed",
         "calibration='paper' requires form='analysed', got form='practised'.",
     )
     run = open_run(
@@ -117,6 +116,7 @@ def dp_sgd(
         random_state=random_state,
         noise=noise,
         record=record,
+        calibration=calibration,
         delta_share=0.0 if rate == 1.0 else DELTA_SHARE,
     )
     if form == "analysed":

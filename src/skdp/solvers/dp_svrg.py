@@ -102,10 +102,6 @@ def dp_svrg(
     weights and everything that the callback receives cost what the record says: full
     gradients one by one, corrections together (`Batches.charge_all`).
     """
-    check(
-        calibration in ("exact", "paper"),
-        f"calibration must be 'exact' or 'paper', got {calibration!r}.",
-    )
     check(0 < full_share < 1, f"full_share must be in (0, 1), got {full_share}.")
     exact = rate == 1.0
     run = open_run(
@@ -115,6 +111,7 @@ def dp_svrg(
         random_state=random_state,
         noise=noise,
         record=record,
+        calibration=calibration,
         delta_share=0.0 if exact else DELTA_SHARE,
     )
     steps = choose_steps(problem, run)

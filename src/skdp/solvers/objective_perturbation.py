@@ -150,10 +150,6 @@ def objective_perturbation(
     theorem of `profiles`. The second is one Gaussian release, which covers the distance
     between the computed minimiser and the exact one.
     """
-    check(
-        calibration in ("exact", "paper"),
-        f"calibration must be 'exact' or 'paper', got {calibration!r}.",
-    )
     refuse_outputs(problem)
     run = open_run(
         problem,
@@ -162,6 +158,7 @@ def objective_perturbation(
         random_state=random_state,
         noise=noise,
         record=record,
+        calibration=calibration,
     )
     check(
         ridge is None or 0 <= ridge < math.inf,

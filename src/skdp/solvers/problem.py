@@ -236,6 +236,7 @@ def open_run(
     record: PrivacyRecord | None = None,
     delta_share: float = 0.0,
     persons: bool = False,
+    calibration: str = "exact",
 ) -> Run:
     """Start a run, either with a new privacy record or with an existing one.
 
@@ -259,7 +260,14 @@ def open_run(
         Whether the solver can protect persons with several rows. This requires that it
         reads records only through queries, because queries bound all rows of a person
         together like one record.
+    calibration : {"exact", "paper"}
+        Whether the noise is the least that the budget allows, or as in the paper. It is
+        only checked here. The solver itself chooses the noise.
     """
+    check(
+        calibration in ("exact", "paper"),
+        f"calibration must be 'exact' or 'paper', got {calibration!r}.",
+    )
     source = noise or Randomness(random_state)
     if record is None:
         delta = default_delta(problem.n_rows) if delta is None else delta
@@ -277,7 +285,7 @@ def open_run(
     check(
         persons or problem.layout.unit is None,
         "This solver bounds the influence of one row, not of one person. With a unit, "
-        "use solver='skgd', 'dp_cd', 'dp_gcd', 'dp_sega' or 'adassp'.",
+        "use DP-SkGD, or a solver that is registered with persons=True.",
     )
     check(
         record.neighbours == problem.neighbours,

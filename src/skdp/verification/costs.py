@@ -13,6 +13,7 @@ from importlib import import_module
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
+from skdp.privacy.queries import count_in_words
 from skdp.schema import FloatArray
 from skdp.verification.given import Given
 
@@ -57,8 +58,8 @@ def check_batches(given: Given) -> Found:
     if "n_epochs" in given.plan:
         epochs, inner = given.number("n_epochs"), given.number("n_inner")
         steps = int(epochs * (inner - 1))
-    many = "batch" if steps == 1 else "batches"
-    said = f"{steps} {many} of rate {rate:.6g} with noise multiplier {z:.6g}"
+    many = count_in_words(steps, "batch", "batches")
+    said = f"{many} of rate {rate:.6g} with noise multiplier {z:.6g}"
     mu, delta = 1.0 / charge.noise_multiplier, float(charge.delta)
     if not (0 < rate <= 1 and z > 0 and 0 < steps < 1e7):
         return False, f"{said}: these settings are not valid"

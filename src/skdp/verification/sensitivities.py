@@ -335,7 +335,7 @@ def list_adassp(given: Given) -> list[Expected]:
 
 
 #: Functions that list each solver's releases. A test checks that none is missing.
-SOLVERS: dict[str, Callable[[Given], list[Expected]]] = {
+RELEASES_OF: dict[str, Callable[[Given], list[Expected]]] = {
     "skgd": list_skgd,
     "dp_sgd": list_dp_sgd,
     "dp_svrg": list_dp_svrg,
@@ -363,7 +363,7 @@ def compare(given: Given) -> Comparison:
     settings are not saved. The releases of the chosen model must be among them.
     """
     solver = given.plan.get("solver", "skgd")
-    own = SOLVERS[solver](given) if solver in SOLVERS else []
+    own = RELEASES_OF[solver](given) if solver in RELEASES_OF else []
     asked = [*own, *list_first_releases(given)]
     wrong: list[str] = []
     unknown: list[str] = []
@@ -390,7 +390,7 @@ def compare(given: Given) -> Comparison:
             continue
         found = times[i]
         if found != one.times if given.search is None else found < one.times:
-            wrong.append(f"{found} of {one.times} releases found: {one.what}")
+            wrong.append(f"{found} found, {one.times} expected: {one.what}")
     return Comparison(wrong, sorted(set(unknown)))
 
 

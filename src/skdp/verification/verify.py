@@ -12,6 +12,8 @@ from typing import Any
 from skdp.estimators.privacy_json import RecordForm, ReleaseForm
 from skdp.ledger import Ledger
 from skdp.planning.plan_files import summary_digest
+from skdp.privacy.queries import count_in_words
+from skdp.solvers import SOLVERS
 from skdp.verification import costs
 from skdp.verification.given import Given, read, read_evaluation
 from skdp.verification.independent_epsilon import (
@@ -19,7 +21,7 @@ from skdp.verification.independent_epsilon import (
     mu_squared,
     pld_epsilon,
 )
-from skdp.verification.sensitivities import SOLVERS, compare, follows_spread
+from skdp.verification.sensitivities import RELEASES_OF, compare, follows_spread
 
 #: Largest relative differences at which two values of ε count as equal: for the closed
 #: form, for dp-accounting (which puts losses on a grid), and for a search (which rounds
@@ -29,17 +31,19 @@ CLOSE, PLD_CLOSE, SEARCH_CLOSE = 1e-6, 1e-3, 1e-4
 SMOOTHNESS = 0.1
 #: Part of δ that is set aside for finding categories.
 DISCOVERY = 0.1
-#: Solvers that take no steps.
-ONE_RELEASE = ("output_perturbation", "objective_perturbation", "adassp")
 
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check. `passed` is None if the check was not possible."""
+    """The result of one check. `passed` is None if the check was not possible.
+
+    If it is `required` but was not possible, the record does not count as verified.
+    """
 
     name: str
     passed: bool | None
     found: str
+    required: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +75,9 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Whether privacy is claimed and no check has failed."""
-        return self.claims and all(c.passed is not False for c in self.checks)
+        """Whether privacy is claimed, required checks were made and no check failed."""
+        right = (not c.required if c.passed is None else c.passed for c in self.checks)
+        return self.claims and all(right)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole result as a dict of plain values."""
@@ -98,10 +103,12 @@ class Verification:
         lines += [f"{words[c.passed]:>11}  {c.name}: {c.found}" for c in self.checks]
         failed = sum(c.passed is False for c in self.checks)
         if failed:
-            many = "1 check" if failed == 1 else f"{failed} checks"
+            many = count_in_words(failed, "check")
             lines.append(f"FAILED: {many} did not pass. Do not rely on this record.")
-        elif self.claims:
+        elif self.passed:
             lines.append("VERIFIED: the releases add up to the claim.")
+        elif self.claims:
+            lines.append("NOT VERIFIED: a required check was not possible.")
         else:
             lines.append("NO CLAIM: this model is not private.")
         return "\n".join(lines)
@@ -123,7 +130,8 @@ def verify(model: Any, ledger: Any = None) -> Verification:
     -------
     Verification
         The result, which can be printed. ``passed`` says whether privacy is claimed and
-        all checks hold. Checks that were not possible have ``passed`` None.
+        all checks hold. Checks that were not possible have ``passed`` None. If the
+        sensitivities of a solver cannot be checked, the result has not passed.
 
     Raises
     ------
@@ -177,7 +185,6 @@ def _verify_record(
     """
     delta, seeded, noiseless = record.delta, record.seeded, _is_noiseless(record)
     claimed = float(record.spent_epsilon)
-    budget = float(record.epsilon)
     if seeded or noiseless:
         claim = ("seeded" if seeded else "no noise") + ": no privacy claim"
     else:
@@ -186,7 +193,7 @@ def _verify_record(
     if not noiseless:
         search = record.search
         closed = closed_form_epsilon(record.releases, delta, search)
-        checks.append(_check_epsilon(claimed, closed, budget, plan, record))
+        checks.append(_check_epsilon(closed, plan, record))
         pld, why = None, "not applicable to a random search"
         if search is None or search.stop is None:
             pld, why = pld_epsilon(record.releases, delta)
@@ -232,14 +239,9 @@ def _close(a: float, b: float, tolerance: float) -> bool:
     return math.isclose(a, b, rel_tol=tolerance, abs_tol=1e-7)
 
 
-def _check_epsilon(
-    claimed: float,
-    closed: float,
-    budget: float,
-    plan: dict[str, Any],
-    record: RecordForm,
-) -> Check:
+def _check_epsilon(closed: float, plan: dict[str, Any], record: RecordForm) -> Check:
     """Check that the claimed ε, the ε of the releases and the budget agree."""
+    claimed, budget = float(record.spent_epsilon), float(record.epsilon)
     found = f"ε = {closed:.9g} from the releases, {claimed:.9g} claimed"
     search = record.search
     right = _close(closed, claimed, CLOSE if search is None else SEARCH_CLOSE)
@@ -333,13 +335,13 @@ def _check_steps(given: Given) -> Iterator[Check]:
         wanted = min(grams, 1)
     right = planned == given.n_iter
     if search and search.stop is None:  # other candidates' plans are not saved
-        fits = search.n_trials
-        right &= planned + fits - 1 <= taken
-        yield Check("number of steps", right, f"{taken} releases in {fits} fits")
-        right = wanted <= grams <= fits
-        yield Check("releases of the Gram matrix", right, f"{grams} in {fits} fits")
+        fits = count_in_words(search.n_trials, "fit")
+        right &= planned + search.n_trials - 1 <= taken
+        yield Check("number of steps", right, f"{taken} released in {fits}")
+        right = wanted <= grams <= search.n_trials
+        yield Check("releases of the Gram matrix", right, f"{grams} in {fits}")
         return
-    found = f"{taken} releases, {planned} planned, {given.n_iter} reported"
+    found = f"{taken} released, {planned} planned, {given.n_iter} reported"
     yield Check("number of steps", right and taken == planned, found)
     noise = sorted({r.noise_multiplier for r in steps})
     found = ", ".join(f"{z:.6g}" for z in noise)
@@ -350,13 +352,18 @@ def _check_steps(given: Given) -> Iterator[Check]:
 def _check_releases(given: Given) -> Iterator[Check]:
     """Check the releases against those that the schema, settings and solver imply."""
     solver = given.plan.get("solver", "skgd")
-    if solver not in SOLVERS:
-        yield Check("sensitivities", False, f"there is no solver {solver!r}")
+    if solver not in [*RELEASES_OF, *SOLVERS]:
+        said = f"there is no solver {solver!r}; if it is your own, import it first"
+        yield Check("sensitivities", False, said)
         return
-    found = compare(given)
+    found, listed = compare(given), solver in RELEASES_OF
     good = "all agree with schema and settings"
     good = "none is too small" if solver == "skgd" else good
-    yield Check("sensitivities", not found.wrong, "; ".join(found.wrong) or good)
+    if listed or found.wrong:
+        yield Check("sensitivities", not found.wrong, "; ".join(found.wrong) or good)
+    else:
+        said = f"RELEASES_OF in verification/sensitivities.py has no entry {solver!r}"
+        yield Check("sensitivities", None, said, required=True)
     if found.unknown:
         whose = (
             "those of other candidates, or not known" if given.search else "not known"
@@ -369,18 +376,18 @@ def _check_releases(given: Given) -> Iterator[Check]:
             "possible spread is assumed"
         )
         yield Check("caps of the steps", None, said)
-    if given.search is not None or found.wrong:
+    if given.search is not None or found.wrong or not listed:
         return
     if any("Poisson batch" in release.query for release in given.releases):
         yield Check("cost of the batches", *costs.check_batches(given))
-    if solver == "objective_perturbation":
+    if any(release.query.startswith("objective") for release in given.releases):
         yield Check("cost of the tilt", *costs.check_tilt(given))
     if "tolerance" in given.plan:
         said = (
             f"{given.plan['tolerance']:.3g}, proved during the fit, not checked again"
         )
         yield Check("distance to the exact minimiser", None, said)
-    if "solver" in given.plan and solver not in ONE_RELEASE:
+    if "solver" in given.plan and given.plan.keys() & {"n_steps", "n_epochs"}:
         asked = given.n_iter == _count_planned_steps(given)
         yield Check("number of steps", asked, f"{given.n_iter} reported")
 
