@@ -10,7 +10,8 @@ again from that file alone.
 
 ``--measure`` fits all tables again (half an hour), or those whose names follow it;
 without it the file is read. Both print what
-`skdp.planning.calibration` should hold and write docs/evidence/utility/forecasts.md.
+`skdp.planning.forecast_constants` should hold and write
+docs/evidence/utility/forecasts.md.
 """
 
 from __future__ import annotations

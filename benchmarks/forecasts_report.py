@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 import skdp
-from skdp.planning.calibration import SAMPLING, SLACK, Calibration
 from skdp.planning.forecast import linearise_cost
+from skdp.planning.forecast_constants import SAMPLING, SLACK, ForecastConstants
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -195,7 +195,9 @@ def _quantile(values: list[float], weights: list[float], share: float) -> float:
     return float(np.array(values)[order][np.searchsorted(reached, share)])
 
 
-def calibrations(rows: list[Row], without: str | None = None) -> dict[str, Calibration]:
+def derive_constants(
+    rows: list[Row], without: str | None = None
+) -> dict[str, ForecastConstants]:
     """Constants by model, from all tables but one; a wide table is only judged."""
     found = {}
     for model in LOSSES:
@@ -205,7 +207,7 @@ def calibrations(rows: list[Row], without: str | None = None) -> dict[str, Calib
             continue
         factor, power, below, above = calibrate(others)
         gains = {row["table"]: row["no_privacy"] - row["floor"] for row in others}
-        found[model] = Calibration(
+        found[model] = ForecastConstants(
             score=SCORES[model],
             constant=CONSTANT.get(model, "the mean"),
             clipped=CLIPPED.get(model, "Rare classes"),
@@ -219,7 +221,7 @@ def calibrations(rows: list[Row], without: str | None = None) -> dict[str, Calib
     return found
 
 
-def inside(row: Row, known: Calibration) -> tuple[bool, list[bool]]:
+def inside(row: Row, known: ForecastConstants) -> tuple[bool, list[bool]]:
     """Whether the mean cost of a cell is in its range, and each single cost."""
     low, _, high = known.range(*facts_of(row))
     least = low if low > 0 else -math.inf  # "at most" is right if privacy helps
@@ -234,7 +236,7 @@ def left_out(rows: list[Row]) -> dict[tuple[str, str], tuple[list[bool], list[bo
     """
     found: dict[tuple[str, str], tuple[list[bool], list[bool]]] = {}
     for table in sorted({row["table"] for row in rows}):
-        known = calibrations(rows, without=table)
+        known = derive_constants(rows, without=table)
         for row in rows:
             if row["table"] == table:
                 mean, single = inside(row, known[like(row)])
@@ -273,7 +275,7 @@ def page(rows: list[Row]) -> str:
         "![Outcomes over forecasts](forecasts.svg)",
         "",
         "Written by `make bench NAME=forecasts` from [forecasts.csv](forecasts.csv), "
-        "which has every fit. The constants are in `skdp.planning.calibration`.",
+        "which has every fit. The constants are in `skdp.planning.forecast_constants`.",
         "",
         "## How often the range holds on a table that was left out",
         "",
@@ -311,7 +313,7 @@ def _outcomes(mine: list[Row], rows: list[Row]) -> list[str]:
     lines = [f"### {model}: {SCORES[group]}", "", f"| table | rows | {heads} |"]
     lines.append("|---" * (len(budgets) + 2) + "|")
     for table, n_rows in sorted({(row["table"], row["n_rows"]) for row in mine}):
-        known = calibrations(rows, without=table)[group]
+        known = derive_constants(rows, without=table)[group]
         cells = dict.fromkeys(budgets, "–")
         for row in mine:
             if (row["table"], row["n_rows"]) == (table, n_rows):
@@ -332,7 +334,7 @@ def plot(rows: list[Row]) -> None:
     mpl.rcParams["svg.hashsalt"] = "skdp"
     from matplotlib import pyplot as plt
 
-    known = calibrations(rows)
+    known = derive_constants(rows)
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), constrained_layout=True)
     for axis, model in zip(axes, LOSSES, strict=True):
         mine = [row for row in rows if like(row) == model]
@@ -352,9 +354,9 @@ def plot(rows: list[Row]) -> None:
 
 
 def constants(rows: list[Row]) -> str:
-    """What `skdp.planning.calibration` should hold."""
+    """What `skdp.planning.forecast_constants` should hold."""
     lines = []
-    for model, known in calibrations(rows).items():
+    for model, known in derive_constants(rows).items():
         numbers = ("factor", "power", "below", "above", "gain")
         texts = [f"{name}={getattr(known, name):.2g}" for name in numbers]
         lines.append(f"{model}: {', '.join(texts)}, n_tables={known.n_tables}")

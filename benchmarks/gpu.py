@@ -123,7 +123,7 @@ def measure_steps(rows: int) -> dict[str, float]:
     metric = queries.Metric.of(root, 0.5)
     found["gram_s"] = median_time(engine.gram, 2)
     found["caps_s"] = median_time(lambda: engine.caps(metric, slopes), 2)
-    capped = queries.capped(engine, slopes, metric)
+    capped = queries.cap_slopes(engine, slopes, metric)
     grid = WeightGrid.of(layout)
     every = np.arange(d)
 

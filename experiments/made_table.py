@@ -60,7 +60,7 @@ def planned(
         epsilon=epsilon,
         delta=delta,
         neighbours="zero-out",
-        accounting=calibration,
+        calibration=calibration,
     )
     prior = Prior(
         displacement=tuple(objective().minimiser[:, 0]),

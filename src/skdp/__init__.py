@@ -1,4 +1,4 @@
-"""skdp: differentially private linear models.
+"""skdp: differentially private linear and additive models.
 
 Sums over records are computed exactly before noise is added.
 """

@@ -112,14 +112,14 @@ def low_threshold():
 @contextmanager
 def sketch_not_capped():
     """The image of a record under the sketch is not bounded by a cap of its slopes."""
-    right = queries.capped
+    right = queries.cap_slopes
 
     def wrong(engine, slopes, metric):
         found = right(engine, slopes, metric)
         caps = [np.full_like(own, slopes.grid.cap) for own in found.caps]
         return dataclasses.replace(found, caps=caps)
 
-    with mock.patch.object(queries, "capped", wrong):
+    with mock.patch.object(queries, "cap_slopes", wrong):
         yield
 
 

@@ -9,7 +9,10 @@ import pytest
 
 from skdp import cli
 from skdp.audit import suite
-from skdp.cli import demo_fits
+from skdp.cli import demo_fits, options
+from skdp.estimators.base import ESTIMATORS
+from skdp.estimators.plan_fit import plan
+from skdp.privacy.queries import NEIGHBOURS
 
 PAGE = Path(__file__).parents[2] / "docs/guide/cli.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -25,6 +28,14 @@ def test_every_command_has_an_example_here_and_in_its_help():
         assert any(line.startswith(f"skdp {name} ") for line in LINES), name
         assert f"\n## {name}\n" in TEXT
     assert len(LINES) > 6
+
+
+def test_options_name_every_model_and_relation():
+    """They are written out, so that `skdp --help` need not import the estimators."""
+    ours = {n for n, kind in ESTIMATORS.items() if kind.__module__.startswith("skdp.")}
+    assert set(options.Model) == ours
+    assert all(f"`{name}`" in TEXT and f'"{name}"' in plan.__doc__ for name in ours)
+    assert set(options.Neighbours) == set(NEIGHBOURS)
 
 
 def test_the_page_runs(call, here, monkeypatch):

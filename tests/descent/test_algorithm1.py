@@ -230,7 +230,7 @@ def free(epsilon=math.inf):
 
 
 class Quadratic:
-    """½ wᵀHw - bᵀw, asked for on sets through `sums.stated`."""
+    """½ wᵀHw - bᵀw, asked for on sets through `queries.state_sensitivity`."""
 
     def __init__(self, d, rank, seed=0, sensitivity=1.0):
         rng = np.random.default_rng(seed)
@@ -244,7 +244,9 @@ class Quadratic:
     def query(self, at, theta):
         self.asked.append((at.copy(), theta.copy()))
         values = self.hessian[at] @ theta - self.linear[at]
-        return queries.stated(values, self.sensitivity, f"quadratic on {len(at)}")
+        return queries.state_sensitivity(
+            values, self.sensitivity, f"quadratic on {len(at)}"
+        )
 
     def excess(self, w):
         away = w - self.best
@@ -365,7 +367,7 @@ def test_callback_sees_public_and_released_values_only():
 @pytest.mark.parametrize("what", ["array", "sum", "list"])
 def test_updates_take_released_values_only(what):
     update = make_diagonal_update(np.ones(3), ElasticNet(), 1.0)
-    total = queries.stated(np.ones((3, 1)), 1.0, "test")
+    total = queries.state_sensitivity(np.ones((3, 1)), 1.0, "test")
     bare = {"array": np.ones((3, 1)), "sum": total, "list": [1.0, 1.0, 1.0]}[what]
     with pytest.raises(TypeError, match="only released values"):
         update(np.zeros((3, 1)), bare, np.arange(3))

@@ -263,7 +263,7 @@ def test_caps_bite(radius):
     root = whiten(X.T @ X / N_ROWS, 1e-3, np.zeros(X.shape[1])).root
     adder = ReferenceEngine(table)
     metric = queries.Metric.of(root, radius)
-    slopes = queries.capped(adder, queries.Slopes(Logistic()), metric)
+    slopes = queries.cap_slopes(adder, queries.Slopes(Logistic()), metric)
     w = np.random.default_rng(8).normal(size=(len(root), 1)) * 30
     (chunk,) = table.chunks
     units = slopes.units(X @ w, 0, chunk, slice(None))
@@ -293,7 +293,7 @@ def test_a_tight_cap_moves_the_fit():
 
 def test_mapped_gradient_needs_capped_slopes():
     table = records()
-    with pytest.raises(TypeError, match=r"queries\.capped"):
+    with pytest.raises(TypeError, match=r"queries\.cap_slopes"):
         queries.mapped_gradient(
             ReferenceEngine(table),
             queries.Slopes(Logistic()),

@@ -231,7 +231,7 @@ def test_columns_of_the_matrix_that_are_zero_are_not_read():
     engine, matrix = Engine(RECORDS), np.zeros((2, D))
     matrix[0, 3], matrix[1, [1, D - 1]] = 0.7, [-2.0, 0.1]
     metric = queries.Metric.of(matrix, 0.4)
-    slopes = queries.capped(engine, queries.Slopes(Logistic()), metric)
+    slopes = queries.cap_slopes(engine, queries.Slopes(Logistic()), metric)
     total = queries.mapped_gradient(engine, slopes, np.zeros((D, 1)), "zero-out")
     whole = engine.gradient(np.zeros((D, 1)), np.arange(D), slopes)
     assert (total.value == grid.multiply(metric.units, whole)).all()

@@ -15,7 +15,6 @@ from skdp.descent.geometry import Geometry
 from skdp.descent.matrix import Matrix
 from skdp.descent.prior import prior_moments, prior_spectrum
 from skdp.models.losses import LOSSES, Logistic
-from skdp.planning import calibration
 from skdp.planning.decide import make_plan, replan
 from skdp.planning.forecast import (
     describe_outlook,
@@ -24,6 +23,7 @@ from skdp.planning.forecast import (
     format_factor,
     linearise_cost,
 )
+from skdp.planning.forecast_constants import FORECAST_CONSTANTS
 from skdp.reporting.outlook import panels
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
@@ -179,8 +179,8 @@ def test_a_plan_of_another_geometry_says_that_its_range_is_rough():
 
 
 def test_every_loss_is_calibrated():
-    assert {loss.score for loss in LOSSES.values()} == set(calibration.CALIBRATIONS)
-    for known in calibration.CALIBRATIONS.values():
+    assert {loss.score for loss in LOSSES.values()} == set(FORECAST_CONSTANTS)
+    for known in FORECAST_CONSTANTS.values():
         assert 0 <= known.below < 1 < known.above
         assert known.power > 0
         assert known.n_tables >= 4
@@ -221,9 +221,9 @@ def test_ranges_hold_for_tables_that_were_left_out(outcomes):
 
 def test_the_constants_are_those_that_were_measured(outcomes):
     report, rows = outcomes
-    for model, measured in report.calibrations(rows).items():
+    for model, measured in report.derive_constants(rows).items():
         for loss in report.LOSSES[model]:
-            known = calibration.CALIBRATIONS[LOSSES[loss].score]
+            known = FORECAST_CONSTANTS[LOSSES[loss].score]
             assert known.n_tables == measured.n_tables
             for name in ("score", "constant", "clipped"):
                 assert getattr(known, name) == getattr(measured, name)
@@ -239,7 +239,7 @@ def test_the_constants_are_those_that_were_measured(outcomes):
 def test_what_was_once_forecast_too_small_lies_in_a_range(outcomes, table, before):
     """Costs that an earlier forecast missed by 3 to 6 times, each at some budget."""
     report, rows = outcomes
-    known = report.calibrations(rows, without=table)
+    known = report.derive_constants(rows, without=table)
     ends = [
         known[report.like(row)].range(*report.facts_of(row))
         for row in rows

@@ -147,7 +147,7 @@ def test_noise_scale_is_sensitivity_over_rows_and_mu(neighbours, factor):
     exact = Budget(n_rows=100, epsilon=1.0, delta=1e-5, neighbours=neighbours)
     assert exact.noise_scale == pytest.approx(factor * 3.7306 / 100, rel=1e-4)
     paper = Budget(
-        n_rows=100, epsilon=0.5, delta=1e-6, neighbours=neighbours, accounting="paper"
+        n_rows=100, epsilon=0.5, delta=1e-6, neighbours=neighbours, calibration="paper"
     )
     expected = 3 * factor**2 * math.log(1e6) / (100 * 0.5) ** 2
     assert paper.noise_scale**2 == pytest.approx(expected)
@@ -411,7 +411,7 @@ def test_printed_convex_bound_is_5_9_times_the_tight_one():
     tight = convex_tight(**facts, budget=budget)
     assert printed.bound / tight.bound == pytest.approx(5.91, abs=0.01)
     # In the paper's own accounting: 13 against 2√3, the lemma's factors and the 12.
-    paper = Budget(n_rows=100_000, epsilon=1.0, delta=1e-5, accounting="paper")
+    paper = Budget(n_rows=100_000, epsilon=1.0, delta=1e-5, calibration="paper")
     ratio = printed.bound / convex_tight(**facts, budget=paper).bound
     assert ratio == pytest.approx(13 / math.sqrt(12), rel=1e-5)
 
@@ -434,7 +434,7 @@ def test_a_wrong_number_of_steps_costs_little():
 
 
 def test_corrected_restarts_have_48_and_the_printed_ones_24():
-    budget = Budget(n_rows=10_000, epsilon=0.8, delta=1e-6, accounting="paper")
+    budget = Budget(n_rows=10_000, epsilon=0.8, delta=1e-6, calibration="paper")
     kappa, sigma = 50.0, 3.0
     unit = sigma * math.log(1e6) / (10_000 * 0.8) ** 2
     for level, function in (
@@ -747,8 +747,8 @@ def test_importance_against_uniform(d, seed):
         {"epsilon": math.nan},
         {"delta": 1.0},
         {"neighbours": "bounded"},
-        {"accounting": "rdp"},
-        {"accounting": "paper", "epsilon": 13.0},
+        {"calibration": "rdp"},
+        {"calibration": "paper", "epsilon": 13.0},
     ],
 )
 def test_budget_refuses(change):

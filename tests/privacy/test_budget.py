@@ -188,7 +188,9 @@ def filled(seed):
     record = make(epsilon=3.0, assumptions=("The number of rows is public.",))
     source = Randomness(seed)
     for size in (3, 3, 5):
-        total = queries.stated(np.zeros(size), 2.0, f"gradient of {size} coordinates")
+        total = queries.state_sensitivity(
+            np.zeros(size), 2.0, f"gradient of {size} coordinates"
+        )
         release(total, 12.0, source, record)
     return record
 

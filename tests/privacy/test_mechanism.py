@@ -135,7 +135,7 @@ def test_matrix_noise_has_the_ellipse_of_the_metric():
     adder, radius, z = engine(), 3.0, 0.8
     gram = adder.gram().astype(float) * 2.0**-28 / 60
     root = whiten(gram, 0.05, np.zeros(6)).root
-    slopes = queries.capped(
+    slopes = queries.cap_slopes(
         adder, queries.Slopes(Logistic()), queries.Metric.of(root, radius)
     )
     total = queries.mapped_gradient(adder, slopes, np.zeros((6, 1)), "replace-one")
@@ -161,7 +161,7 @@ def test_noise_has_mean_zero():
 @pytest.mark.parametrize("std", [1.0, 1.99, 2.0, 0.003, 12345.6])
 def test_values_lie_on_cells(std):
     """The cell is the power of two G with 2¹⁰ ≤ σ/G < 2¹¹."""
-    total = queries.stated(np.linspace(-3, 3, 200), std, "test")
+    total = queries.state_sensitivity(np.linspace(-3, 3, 200), std, "test")
     values = release(total, 1.0, Randomness(2), free_record()).values
     cell = 2.0 ** (math.floor(math.log2(std)) - CELL_BITS)
     assert 2.0**10 <= std / cell < 2.0**11
@@ -173,7 +173,7 @@ def test_exact_sum_leaves_no_trace_in_the_low_digits():
     """Two sums that differ below the cell have the same cells."""
     one, two = (
         release(
-            queries.stated(np.full(1000, x), 1.0, "test"),
+            queries.state_sensitivity(np.full(1000, x), 1.0, "test"),
             1.0,
             Randomness(3),
             free_record(),
@@ -359,7 +359,7 @@ def test_nobody_changes_what_was_released():
 
 
 def test_stated_values_are_clipped_before_they_overflow():
-    total = queries.stated(
+    total = queries.state_sensitivity(
         np.array([1e300, -(2.0**33), 2.0**-30, math.inf, math.nan]), 1.0, "test"
     )
     assert total.value.tolist() == [2**62, -(2**62), 1, 2**62, 0]

@@ -92,7 +92,7 @@ def test_no_person_moves_a_gradient_beyond_its_sensitivity(loss, neighbours, dat
     plain, mapped = [], []
     for engine in engines:
         plain.append(queries.gradient(engine, slopes, weights, at, neighbours, shape))
-        capped = queries.capped(engine, slopes, metric)
+        capped = queries.cap_slopes(engine, slopes, metric)
         mapped.append(queries.mapped_gradient(engine, capped, weights, neighbours))
         # A gradient of slopes that were capped must not be bounded by rows either.
         queries.gradient(engine, capped, weights, at, neighbours, shape)
@@ -149,7 +149,7 @@ def test_a_person_with_a_million_rows_reaches_the_bound_and_not_more(m):
     asked = [
         queries.gradient(engine, slopes, weights, at, "add-remove", shape),
         queries.mapped_gradient(
-            engine, queries.capped(engine, slopes, metric), weights, "add-remove"
+            engine, queries.cap_slopes(engine, slopes, metric), weights, "add-remove"
         ),
         queries.counts(engine, 2, "add-remove"),
         queries.gram(engine, pattern),

@@ -142,7 +142,7 @@ def test_a_mapped_gradient_is_the_sum_in_integers_in_any_order_and_split(loss, d
     radius = data.draw(st.sampled_from([1e-4, 0.03, 1.0, 50.0, 1e6]))
     metric = metric_of(d, data.draw(st.integers(0, 99)), radius)
     records = case.records()
-    capped = queries.capped(ReferenceEngine(records), case.slopes, metric)
+    capped = queries.cap_slopes(ReferenceEngine(records), case.slopes, metric)
     caps = [int(cap) for chunk in capped.caps for cap in chunk]
     exact = exact_caps(records, metric, case.slopes)
     assert all(e - 1 <= cap <= e for cap, e in zip(caps, exact, strict=True))
@@ -157,7 +157,7 @@ def test_a_mapped_gradient_is_the_sum_in_integers_in_any_order_and_split(loss, d
     ]
     for table in (records, reordered(case, data)):
         engine = ReferenceEngine(table)
-        slopes = queries.capped(engine, case.slopes, metric)
+        slopes = queries.cap_slopes(engine, case.slopes, metric)
         got = queries.mapped_gradient(engine, slopes, case.weights, "replace-one")
         assert got.value.tolist() == wanted
         assert Fraction(got.unit) == unit
@@ -236,7 +236,7 @@ def slopes_by_row(case, order, cuts, weights, metric=None):
     engine = ReferenceEngine(case.records(order, cuts))
     at = np.array([0])
     if metric is not None:
-        slopes = queries.capped(engine, slopes, metric)
+        slopes = queries.cap_slopes(engine, slopes, metric)
     result = []
     for w in weights:  # margins are moved, not computed anew
         slopes.seen.clear()
@@ -442,7 +442,7 @@ def test_a_mapped_gradient_needs_capped_slopes():
     schema = schema_of("plain")
     engine = ReferenceEngine(records_of([], schema))
     slopes = Slopes(LOSSES["logistic"]())
-    with pytest.raises(TypeError, match=r"^A mapped gradient .*queries\.capped\.$"):
+    with pytest.raises(TypeError, match=r"^A mapped gradient .*queries\.cap_slopes\.$"):
         queries.mapped_gradient(engine, slopes, np.zeros((5, 1)), "replace-one")
 
 
@@ -469,7 +469,9 @@ def test_sums_over_no_rows_are_zero(n_batches):
     records = records_of([], schema)
     records = replace(records, chunks=records.chunks[:n_batches])
     engine, d = ReferenceEngine(records), records.layout.n_features
-    slopes = queries.capped(engine, Slopes(LOSSES["softmax"]()), metric_of(d, 0, 1.0))
+    slopes = queries.cap_slopes(
+        engine, Slopes(LOSSES["softmax"]()), metric_of(d, 0, 1.0)
+    )
     weights, at = np.ones((d, 3)), np.arange(d)
     totals = [
         queries.gradient(engine, slopes, weights, at, "add-remove", np.ones(d)),

@@ -53,7 +53,7 @@ def exceeds(one, other):
 
 def ask(query, engine, slopes, weights, at, neighbours, shape, metric):
     if query == "matrix":
-        slopes = queries.capped(engine, slopes, metric)
+        slopes = queries.cap_slopes(engine, slopes, metric)
         return queries.mapped_gradient(engine, slopes, weights, neighbours)
     shape = np.ones(len(at)) if query == "ball" else shape
     return queries.gradient(engine, slopes, weights, at, neighbours, shape)

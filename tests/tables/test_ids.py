@@ -20,7 +20,7 @@ SAME = [4, 2, 4, 4, 0, 0, 1, 4, 2]
 
 
 def divisors(column):
-    source = readers.source(
+    source = readers.open_table(
         {"id": column} if not hasattr(column, "columns") else column
     )
     counts = Ids.of("id").count(source)
@@ -73,7 +73,7 @@ MOMENTS = [datetime.datetime.fromisoformat(day) for day in DAYS]
 )
 def test_a_date_is_the_same_id_however_it_is_stored(column):
     """Files of one folder, and partitions of one table, may store it differently."""
-    cells = readers.column(column, "id")
+    cells = readers.read_column(column, "id")
     (day, moment) = find_ids([cells]).values
     assert (day, moment) == ("1980-01-01", "1990-05-05T09:30:00.25")
     assert (type(day), type(moment)) == (str, str)
@@ -84,7 +84,7 @@ def test_a_date_is_the_same_id_however_it_is_stored(column):
 def test_lengths_of_time_identify_nobody():
     lengths = np.array([1, 2], "m8[s]")
     for cells in (lengths, pa.array(lengths), np.array(lengths.tolist(), object)):
-        assert (find_ids([readers.column(cells, "id")]).codes < 0).all()
+        assert (find_ids([readers.read_column(cells, "id")]).codes < 0).all()
 
 
 def test_files_have_the_ids_of_frames(tmp_path):
@@ -92,7 +92,7 @@ def test_files_have_the_ids_of_frames(tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     pq.write_table(pa.table(frame), tmp_path / "a.parquet", row_group_size=3)
     for name in ("a.csv", "a.parquet"):
-        source = readers.source(tmp_path / name, ["id"])
+        source = readers.open_table(tmp_path / name, ["id"])
         counts = Ids.of("id").count(source)
         read = [counts.find_divisors(ids) for ids in Ids.of("id").read(source, 2)]
         assert np.concatenate(read).tolist() == SAME

@@ -127,7 +127,10 @@ def make_mapped_gradients(neighbours: Neighbours, group: int) -> Pair:
     metric = queries.Metric.of(matrix, radius=0.5)
     first, second = (
         queries.mapped_gradient(
-            engine, queries.capped(engine, SLOPES, metric), np.zeros((d, 1)), neighbours
+            engine,
+            queries.cap_slopes(engine, SLOPES, metric),
+            np.zeros((d, 1)),
+            neighbours,
         )
         for engine in make_engines(MIXED, neighbours, group)
     )
@@ -270,7 +273,8 @@ def mechanism(
     epsilon, delta : float
         The claim. The noise is calibrated to it.
     neighbours : {"replace-one", "zero-out", "add-remove"}
-        Which tables are neighbours.
+        Which tables are neighbours. The default is replace-one, as in `Plan`. The
+        default of estimators is add-remove.
     group : int
         Number of records in which the tables differ. If one record is protected with μ,
         g records together are protected with g·μ.

@@ -71,17 +71,17 @@ def epsilon_lower(
     `miss`.
     """
 
-    def refuted(epsilon: float) -> bool:
+    def is_refuted(epsilon: float) -> bool:
         return p_value(n_canaries, n_guesses, n_correct, epsilon, delta) < miss
 
-    if not refuted(0.0):
+    if not is_refuted(0.0):
         return 0.0
     low, high = 0.0, 1.0
-    while refuted(high):
+    while is_refuted(high):
         low, high = high, 2.0 * high
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
+        low, high = (middle, high) if is_refuted(middle) else (low, middle)
     return low
 
 

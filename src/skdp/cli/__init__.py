@@ -76,7 +76,7 @@ Options and examples of a command:
 
 app = typer.Typer(
     name="skdp",
-    help="Differentially private linear models.",
+    help="Differentially private linear and additive models.",
     epilog=FIRST_STEPS,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -243,7 +243,7 @@ def _skdp(
         ),
     ] = False,
 ) -> None:
-    """Differentially private linear models."""
+    """Differentially private linear and additive models."""
 
 
 class _Command(TyperCommand):

@@ -71,7 +71,7 @@ def predict(
         f"{type(loaded).__name__} has no probabilities. Omit --probabilities.",
     )
     table = choose_reader(file, multiline)
-    readers.source(table, loaded.schema_.inputs)  # report errors before the bar appears
+    readers.open_table(table, loaded.schema_.inputs)  # reports errors before the bar
     shown = shows_progress(as_json, quiet)
     with show_reading() if shown else nullcontext() as progress:
         names = _write(_predict_batches(loaded, table, probabilities, progress), out)
@@ -98,9 +98,9 @@ def _predict_batches(
     """
     from skdp.tables import readers
 
-    pa, inputs = readers.library("pyarrow"), model.schema_.inputs
-    source = readers.source(file, inputs)
-    at = readers.positions(source.names or (), inputs)
+    pa, inputs = readers.import_library("pyarrow"), model.schema_.inputs
+    source = readers.open_table(file, inputs)
+    at = readers.find_positions(source.names or (), inputs)
 
     def predict_rows(cells: dict[str, Any]) -> Any:
         rows = pa.table(cells)
@@ -115,23 +115,23 @@ def _predict_batches(
     read = 0
     for cells in source.read(at, ROWS):
         yield predict_rows(dict(zip(inputs, cells, strict=True)))
-        read += readers.length(cells[0])
+        read += readers.count_cells(cells[0])
         if progress is not None:
             share = source.share() if source.share else read / (source.n_rows or read)
             progress(share)
 
 
 def _open_csv(path: Path, columns: Any) -> Any:
-    from skdp.tables.readers import library
+    from skdp.tables.readers import import_library
 
-    csv = library("pyarrow.csv")
+    csv = import_library("pyarrow.csv")
     return csv.CSVWriter(path, columns, write_options=csv.WriteOptions())
 
 
 def _open_parquet(path: Path, columns: Any) -> Any:
-    from skdp.tables.readers import library
+    from skdp.tables.readers import import_library
 
-    return library("pyarrow.parquet").ParquetWriter(path, columns)
+    return import_library("pyarrow.parquet").ParquetWriter(path, columns)
 
 
 #: Functions that open a file for writing, by the file's extension.

@@ -38,7 +38,7 @@ def schema(
     from skdp.tables.template import schema_template
 
     check_out(out, force)
-    source = readers.source(file)
+    source = readers.open_table(file)
     text = schema_template(file, target)
     if out is not None:
         write_out(out, text)

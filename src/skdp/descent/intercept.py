@@ -60,7 +60,7 @@ class InterceptOnly(Geometry):
         last = np.zeros((1, layout.n_features))
         last[0, -1] = 1.0
         metric = queries.Metric.of(last, self.radius)
-        slopes = queries.capped(task.engine, task.slopes, metric)
+        slopes = queries.cap_slopes(task.engine, task.slopes, metric)
 
         def query(at: IntArray, weights: FloatArray) -> queries.BoundedSum:
             return queries.mapped_gradient(

@@ -44,7 +44,7 @@ def release_level(
     """Release the sum (1, k) of all slopes, each capped at `cap`."""
     last = np.zeros((1, len(weights)))
     last[0, -1] = 1.0
-    capped = queries.capped(engine, slopes, queries.Metric.of(last, cap))
+    capped = queries.cap_slopes(engine, slopes, queries.Metric.of(last, cap))
     total = queries.mapped_gradient(engine, capped, weights, neighbours)
     return release(replace(total, query=QUERY))
 

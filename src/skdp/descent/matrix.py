@@ -330,7 +330,7 @@ class _MatrixSteps:
         root = np.ldexp(metric.units, -metric.bits)[:, at]  # B_S after rounding
         inverse = root.T @ root / (task.curvature + self._pull)
         return _MatrixPart(
-            slopes=queries.capped(task.engine, task.slopes, metric),
+            slopes=queries.cap_slopes(task.engine, task.slopes, metric),
             root=root,
             prox=make_metric_prox(inverse, task.penalty, at),
         )

@@ -250,7 +250,7 @@ class _SketchSteps:
         with one_thread(len(root)):
             values, vectors = np.linalg.eigh((root * self._ridge) @ root.T)
         return _SketchPart(
-            slopes=queries.capped(task.engine, task.slopes, metric),
+            slopes=queries.cap_slopes(task.engine, task.slopes, metric),
             root=root,
             values=np.maximum(values, 0.0),
             vectors=vectors,

@@ -99,7 +99,7 @@ class ClusterCounts(RowCounts):
 
 def _count_own(table: Any, ids: Ids, least: int, n_buckets: int) -> list[RowCounts]:
     """Count the rows of each person in a partition. Split the persons into buckets."""
-    return ids.count(readers.source(table, ids.columns), least).split(n_buckets)
+    return ids.count(readers.open_table(table, ids.columns), least).split(n_buckets)
 
 
 def _pick(buckets: Sequence[RowCounts], number: int) -> RowCounts:

@@ -51,7 +51,7 @@ class ClusterTable(PlacedTable):
     def source(self, wanted: Sequence[str] | None) -> Source:
         """Return the table's public facts. No row can be read in this process."""
         return replace(
-            readers.source(self._example, wanted),
+            readers.open_table(self._example, wanted),
             read=_refuse_reading,
             n_rows=None,
             count=lambda: sum(self._count_parts()),
@@ -167,7 +167,7 @@ def _place_column(what: str, given: Any, n_parts: int) -> tuple[list[Any], Any]:
     )
     parts = given.to_delayed()
     check(len(parts) == n_parts, f"{what} must have as many partitions as the table.")
-    kind = arrays.kind_of(readers.column(given._meta, what))
+    kind = arrays.kind_of(readers.read_column(given._meta, what))
     return [_Compute(part) for part in parts], PlacedColumn(kind)
 
 
@@ -198,7 +198,7 @@ def place_files(
     files = folder.list_files(given)
     if files is None:
         files = [given if isinstance(given, CSV) else Path(given)]
-    readers.file(files[0], None)  # refuses a file that is not there
+    readers.open_file(files[0], None)  # refuses a file that is not there
     for file in files:
         check(os.path.exists(file), f"There is no file {os.fspath(file)!r}.")
     sizes = [os.path.getsize(file) for file in files]
@@ -234,4 +234,4 @@ def _refuse_reading(at: Sequence[int], rows: int) -> NoReturn:
 
 
 def _count_rows(table: Any, target: Any, row_counts: None) -> list[int]:
-    return [count_rows(readers.source(table))]
+    return [count_rows(readers.open_table(table))]

@@ -23,7 +23,7 @@ from distributed import get_worker
 from skdp.engines.choice import choose_engine, name_engine
 from skdp.privacy.encoding import Records
 from skdp.privacy.persons import divide_slopes
-from skdp.privacy.queries import BigInts, Engine, Metric, Slopes, capped
+from skdp.privacy.queries import BigInts, Engine, Metric, Slopes, cap_slopes
 from skdp.schema import FloatArray, IntArray
 from skdp.tables.placed import Read
 
@@ -95,7 +95,7 @@ class Partition:
             if settings.metric is None:
                 found = divide_slopes(engine.records, settings.slopes)
             else:
-                found = capped(engine, settings.slopes, settings.metric)
+                found = cap_slopes(engine, settings.slopes, settings.metric)
             self._capped = settings.name, found
         return self._capped[1]
 

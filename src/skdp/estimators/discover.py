@@ -26,7 +26,7 @@ from skdp.schema import Categorical, Numeric, Schema, check
 from skdp.schema.validation import list_values
 from skdp.tables import readers
 from skdp.tables.ids import Ids
-from skdp.tables.readers import positions
+from skdp.tables.readers import find_positions
 
 #: Share of δ that is spent on categories. The rest is for Gaussian noise.
 LEVELS_SHARE = 0.5
@@ -176,7 +176,7 @@ def _open(
     table: Any, target: str | None, categorical: Sequence[str], unit: Any
 ) -> OpenedTable:
     """Open a table whose columns, including the target, must all be inferred."""
-    source = readers.source(table)
+    source = readers.open_table(table)
     check(
         source.names is not None,
         "A schema needs column names. Pass a frame, a dict of columns or a file.",
@@ -189,7 +189,7 @@ def _open(
         )
     ids = None if unit is None else Ids.of(unit)
     whose = [] if ids is None else ids.columns
-    positions(names, whose)  # refuses names that the table does not have
+    find_positions(names, whose)  # refuses names that the table does not have
     refuse_dates(table, source, [name for name in names if name not in whose])
     levels = {n for n, k in zip(names, source.kinds, strict=True) if k == "category"}
     levels |= set(categorical)

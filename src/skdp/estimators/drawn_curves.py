@@ -16,7 +16,7 @@ import numpy as np
 from skdp.estimators.standard_errors import StandardErrors, compute_class_effects
 from skdp.estimators.summary_lines import TermLine
 from skdp.schema import Categorical, FloatArray, Numeric, Pair, check
-from skdp.tables.readers import library
+from skdp.tables.readers import import_library
 
 #: Half the width of a 95 % interval, in standard errors.
 Z = 1.959963984540054
@@ -196,7 +196,7 @@ def _make_frame(model: Any, curves: Sequence[Curve]) -> Any:
     names = ["column", *values, "effect", "low", "high"]
     if model.weights_.shape[1] > 1:
         names.insert(1, "class")
-    return library("pandas").DataFrame(lines, columns=names)
+    return import_library("pandas").DataFrame(lines, columns=names)
 
 
 def _list_lines(model: Any, curve: Curve) -> Iterator[list[Any]]:

@@ -40,9 +40,10 @@ def plan(
         is set aside too. The plan shows such knots equally spaced.
     epsilon, delta : float
         The privacy budget.
-    model : {"logistic", "linear", "huber", "svc", "poisson", "additive"}
-        Short name of the estimator. "additive" is a classifier or a regressor,
-        depending on the target.
+    model : str
+        Short name of the estimator: "logistic", "linear", "huber", "svc", "poisson",
+        "additive" or "additive-regressor". "additive" is a classifier or a regressor,
+        depending on the target. "additive-regressor" is always a regressor.
     **parameters
         Other parameters of the estimator.
 

@@ -50,7 +50,7 @@ from skdp.tables.encoder import read_rows
 from skdp.tables.ids import Ids
 from skdp.tables.keys import keys, magnitudes
 from skdp.tables.placed import PlacedCells, PlacedDivisors, PlacedTable
-from skdp.tables.readers import Source, count_rows, positions
+from skdp.tables.readers import Source, count_rows, find_positions
 
 ROWS = 65_536
 TEXT_FILES = (".csv", ".tsv")
@@ -250,7 +250,7 @@ def _read_divisors(
     ids: Ids, whole: bool, table: Any, counts: RowCounts
 ) -> Iterable[IntArray]:
     """Return the divisor of each row's weight, as one array if `whole` is true."""
-    source = readers.source(table, ids.columns)
+    source = readers.open_table(table, ids.columns)
     read = ids.read_divisors(source, counts, ROWS)
     return [np.concatenate([np.zeros(0, np.int64), *read])] if whole else read
 
@@ -296,18 +296,18 @@ def open_table(
     schema = toml_files.accept_schema(schema)
     if isinstance(y, str):
         schema, y = name_target(schema, y, target), None
-    apart = None if y is None else readers.column(y, "target")
+    apart = None if y is None else readers.read_column(y, "target")
     if unit is None and schema is not None:
         unit = schema.unit
     ids = None if unit is None else Ids.of(unit)
     columns_of_ids = [] if ids is None else ids.columns
     opened = partial(OpenedTable, table=X, y=y, apart=apart, ids=ids)
     if schema is not None:
-        source = readers.source(X, [*schema.inputs, *columns_of_ids])
+        source = readers.open_table(X, [*schema.inputs, *columns_of_ids])
         refuse_dates(X, source, [*schema.inputs, schema.target_name])
         own = [schema.target_name] if y is None and schema.target_name else []
         if source.names is not None:  # refuse names that the table does not have
-            positions(source.names, [*schema.inputs, *columns_of_ids, *own])
+            find_positions(source.names, [*schema.inputs, *columns_of_ids, *own])
         described = schema.target
         check(
             y is not None or schema.target_name is not None,
@@ -338,11 +338,11 @@ def open_table(
         "A text file does not state the types of its columns. Pass a schema. "
         "skdp.schema_template writes a template, and skdp.discover finds a schema.",
     )
-    source = readers.source(X)
+    source = readers.open_table(X)
     n_rows = source.n_rows  # None if the rows of X and y are elsewhere
-    check_rows(n_rows is None or n_rows == readers.length(apart), "y")
+    check_rows(n_rows is None or n_rows == readers.count_cells(apart), "y")
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
-    positions(names, columns_of_ids)  # refuses names that the table does not have
+    find_positions(names, columns_of_ids)  # refuses names that the table does not have
     refuse_dates(X, source, names)
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):

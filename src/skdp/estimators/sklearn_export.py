@@ -30,7 +30,7 @@ from skdp.estimators.feature_map import (
 )
 from skdp.schema import Categorical, FloatArray, Numeric, Pair, Vector, check
 from skdp.schema.vectors import divide_by_norm
-from skdp.tables.readers import library
+from skdp.tables.readers import import_library
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -126,7 +126,7 @@ def _join_columns(
     table: Any = np.array(examples, dtype=object).T
     if names is not None:
         columns = dict(zip(names, examples, strict=True))
-        table = library("pandas").DataFrame(columns)
+        table = import_library("pandas").DataFrame(columns)
     elif all(not isinstance(cell, str) for cells in examples for cell in cells):
         table = table.astype(np.float64)
     whole = ColumnTransformer(listed, sparse_threshold=0.3).fit(table)

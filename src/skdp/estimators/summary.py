@@ -124,14 +124,14 @@ class Summary:
         are standard errors. If there are none, the frame has one column for each of
         these classes. Unknown numbers are missing values.
         """
-        from skdp.tables.readers import library
+        from skdp.tables.readers import import_library
 
         rows = [line.to_dict() for line in self.lines]
         if any(isinstance(line, ClassLine) for line in self.lines):
             for row in rows:
                 row |= dict(zip(self.head, row.pop("coefs"), strict=True))
         index = [name for name in ("class", "column", "label") if name in rows[0]]
-        return library("pandas").DataFrame(rows).set_index(index)
+        return import_library("pandas").DataFrame(rows).set_index(index)
 
     def __str__(self) -> str:
         head = self._printed_head

@@ -103,7 +103,7 @@ class RandomFolds:
         key = b"" if groups is None else _draw_key(noise)
         fold = self._draw(noise, n_rows)
         if groups is not None:
-            ids = find_ids([readers.column(groups, "groups")])
+            ids = find_ids([readers.read_column(groups, "groups")])
             check(len(ids.codes) == n_rows, "groups must have as many rows as X.")
             known = ids.codes >= 0
             own = find_buckets(ids.values, self.n_splits, key)

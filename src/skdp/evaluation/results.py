@@ -149,10 +149,10 @@ class Evaluation:
 
     def to_frame(self) -> Any:
         """Return the scores as a pandas frame with one row per metric."""
-        from skdp.tables.readers import library
+        from skdp.tables.readers import import_library
 
         rows = {name: asdict(score) for name, score in self.scores.items()}
-        return library("pandas").DataFrame.from_dict(rows, orient="index")
+        return import_library("pandas").DataFrame.from_dict(rows, orient="index")
 
     def plot(self, axes: Any = None) -> Any:
         """Draw the ROC and calibration curves, and return matplotlib's figure.

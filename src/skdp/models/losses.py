@@ -55,7 +55,8 @@ class Loss(Registered, ABC):
         Whether the slope is the predicted mean minus the target, except where it is
         clipped.
     score : str
-        The score that is forecast, a key of `skdp.planning.calibration.CALIBRATIONS`.
+        The score that is forecast, a key of
+        `skdp.planning.forecast_constants.FORECAST_CONSTANTS`.
     """
 
     n_outputs: int = 1

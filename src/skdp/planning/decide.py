@@ -198,7 +198,7 @@ def make_plan(
                 epsilon=epsilon,
                 delta=delta,
                 neighbours=neighbours,
-                accounting=calibration,
+                calibration=calibration,
             )
             prior = theory.Prior()
             rate = choose_rate(

@@ -100,7 +100,8 @@ def descend(
         The number n of rows. It is required if f is a gradient and noise is added, and
         if f is an encoded table and the neighbours are add-remove.
     neighbours : {"replace-one", "zero-out", "add-remove"}
-        Which tables are neighbours. The paper uses replace-one.
+        Which tables are neighbours. The default is replace-one, as in the paper. The
+        default of estimators is add-remove.
     penalty : Penalty, optional
         A separable penalty, by default none, as in the paper.
     elliptical : bool
@@ -353,9 +354,9 @@ def _state(
             found.shape == (len(theta),),
             f"The gradient must have shape ({len(theta)},), got {found.shape}.",
         )
-        rounding = 2.0**-30 * math.sqrt(len(at))  # as `queries.stated` requires
+        rounding = 2.0**-30 * math.sqrt(len(at))  # by state_sensitivity
         sensitivity = reach * bound + rounding
         name = f"gradient of {count_in_words(len(at), 'coordinate')}"
-        return queries.stated(n_rows * found[at, None], sensitivity, name)
+        return queries.state_sensitivity(n_rows * found[at, None], sensitivity, name)
 
     return query

@@ -2,9 +2,8 @@
 
 A linearised calculation gives the cost of noise and shrinkage for a table that follows
 a prior. Real tables are harder, and gradients are capped. Therefore
-`planning.calibration` turns the linearised cost into a range that holds for four of
-five fits. The range is not a bound. `skdp.descent.prior`
-states the prior.
+`planning.forecast_constants` turns the linearised cost into a range that holds for four
+of five fits. The range is not a bound. `skdp.descent.prior` states the prior.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from skdp.descent.prior import RESIDUAL_VARIANCE, SIGNAL_VARIANCE, PriorRun
 from skdp.descent.samplings import Full, ShuffledBlocks
 from skdp.engines.choice import name_engine
 from skdp.models.losses import LOSSES
-from skdp.planning.calibration import CALIBRATIONS, SAMPLING
 from skdp.planning.decide import replan
+from skdp.planning.forecast_constants import FORECAST_CONSTANTS, SAMPLING
 from skdp.planning.plan import Plan
 from skdp.planning.rule import TOO_FEW
 from skdp.planning.theory import Rate
@@ -68,7 +67,7 @@ class Forecast:
 
 def forecast(plan: Plan) -> Forecast:
     """Forecast the cost of a plan. Raise if its geometry has no forecast."""
-    known = CALIBRATIONS[plan.loss.score]
+    known = FORECAST_CONSTANTS[plan.loss.score]
     size = plan.layout.n_features * plan.loss.n_outputs / plan.n_rows
     sampling = SAMPLING * size
     if plan.epsilon == math.inf:
@@ -198,7 +197,7 @@ def describe_outlook(plan: Plan) -> str:
         )
     if plan.epsilon < math.inf and linearise_cost(plan) is None:
         return explain_no_forecast(plan)
-    seen, known = forecast(plan), CALIBRATIONS[plan.loss.score]
+    seen, known = forecast(plan), FORECAST_CONSTANTS[plan.loss.score]
     records = count_in_words(f"{plan.n_rows:,}", name_record(plan.layout.unit))
     sampling = f"{seen.sampling_excess:.1g} from sampling error, with {records}"
     if plan.epsilon == math.inf:
@@ -269,7 +268,7 @@ def describe_constant(
 
     With a unit, the explanation is about persons instead of rows.
     """
-    constant = CALIBRATIONS[LOSSES[loss].score].constant
+    constant = FORECAST_CONSTANTS[LOSSES[loss].score].constant
     # Part of the budget may have been spent on ranges or the number of rows.
     factor = max(TOO_FEW / _signal(n_rows, epsilon, delta, neighbours), 1.1)
     record = name_record(unit)

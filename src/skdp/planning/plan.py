@@ -65,7 +65,8 @@ class Plan:
     average : Average
         How an inner loop averages its iterates.
     neighbours : {"replace-one", "zero-out", "add-remove"}
-        Which tables are neighbours.
+        Which tables are neighbours. The default is replace-one, as in the paper: n is
+        public there. The default of estimators is add-remove.
     calibration : {"exact", "paper"}
         Whether the noise follows from exact Gaussian-DP accounting or from Theorem 4.1.
     rate : Rate, optional

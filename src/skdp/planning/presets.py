@@ -116,7 +116,7 @@ def preset(
         isotropic, as in the paper.
     **options
         Further parameters of `Plan`: penalty, neighbours (by default the paper's
-        replace-one), calibration, …
+        replace-one, where estimators have add-remove), calibration, …
     """
     options.setdefault("neighbours", "replace-one")
     if name == "dp_skgd_strong":
@@ -143,7 +143,7 @@ def preset(
             epsilon=epsilon,
             delta=delta,
             neighbours=options["neighbours"],
-            accounting=options.get("calibration", "exact"),
+            calibration=options.get("calibration", "exact"),
         )
         penalty = options.get("penalty")
         if isinstance(geometry, Matrix):

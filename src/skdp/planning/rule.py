@@ -257,7 +257,8 @@ def make_default_plan(
         The number of steps. By default `choose_n_steps` chooses it, or it is 20 for a
         model with an intercept only.
     **options
-        Further parameters of `Plan`: penalty, neighbours (replace-one by default), …
+        Further parameters of `Plan`: penalty, neighbours, … As in `Plan`, neighbours
+        are replace-one by default. The default of estimators is add-remove.
     """
     delta = default_delta(n_rows) if delta is None else delta
     check_budget(epsilon, delta, n_rows)

@@ -147,7 +147,7 @@ def compute_table1(
         Assumptions about w0 - w* and f(w0) - f*.
     budget : Budget
         The budget. The printed columns always use replace-one neighbours and the noise
-        of Theorem 4.1. The corrected columns use the neighbours and the accounting of
+        of Theorem 4.1. The corrected columns use the neighbours and the calibration of
         the budget.
     """
     blocks = problem.blocks

@@ -68,7 +68,7 @@ Lipschitz = float | Sequence[float] | NDArray[np.float64] | Callable[..., float]
 """Bounds L_S on a record's gradient on S: one for all S, one per S, or a function."""
 
 _SENSITIVITY = {"replace-one": 2.0, "zero-out": 1.0, "add-remove": 1.0}
-_ACCOUNTING = ("exact", "paper")
+_CALIBRATIONS = ("exact", "paper")
 #: Largest number of coordinates for which all pair probabilities are computed.
 MOST_PAIRS = 4096
 
@@ -94,10 +94,10 @@ class Budget:
     epsilon, delta : float
         The budget.
     neighbours : {"replace-one", "zero-out", "add-remove"}
-        Which tables are neighbours. If no record's gradient has a norm above L, sums of
-        gradients on neighbouring tables differ by at most 2L for "replace-one", and by
-        at most L for the others.
-    accounting : {"exact", "paper"}
+        Which tables are neighbours. The default is the paper's. If no record's gradient
+        has a norm above L, sums of gradients on neighbouring tables differ by at most
+        2L for "replace-one", and by at most L for the others.
+    calibration : {"exact", "paper"}
         How μ is computed from (ε, δ): exactly, or by Theorem 4.1. The noise variance of
         Theorem 4.1, 3·(2L)²·K·T·log(1/δ)/(nε)², corresponds to μ = ε/√(3 log(1/δ)). The
         paper states the theorem for ε ≤ 1. Its proof holds for ε ≤ 1.101·log(1/δ),
@@ -108,7 +108,7 @@ class Budget:
     epsilon: float
     delta: float
     neighbours: str = "replace-one"
-    accounting: str = "exact"
+    calibration: str = "exact"
 
     def __post_init__(self) -> None:
         check_sizes("Budget", n_rows=self.n_rows, epsilon=self.epsilon)
@@ -121,16 +121,16 @@ class Budget:
             f"{self.neighbours!r}.",
         )
         check(
-            self.accounting in _ACCOUNTING,
-            f"Budget: accounting must be one of {_ACCOUNTING}, got "
-            f"{self.accounting!r}.",
+            self.calibration in _CALIBRATIONS,
+            f"Budget: calibration must be one of {_CALIBRATIONS}, got "
+            f"{self.calibration!r}.",
         )
         _ = self.mu  # the accountant checks the range of ε
 
     @property
     def mu(self) -> float:
         """Gaussian-DP parameter of the whole run."""
-        if self.accounting == "exact":
+        if self.calibration == "exact":
             return float(gdp_mu(self.epsilon, self.delta))
         return 1.0 / paper_noise_multiplier(self.epsilon, self.delta, 1)
 

@@ -174,7 +174,7 @@ class Slopes:
         return replace(self, caps=None if self.caps is None else self.caps[at])
 
 
-def capped(engine: Engine, slopes: Slopes, metric: Metric) -> Slopes:
+def cap_slopes(engine: Engine, slopes: Slopes, metric: Metric) -> Slopes:
     """Return slopes that are also capped by the metric. Nothing is released.
 
     Notes
@@ -238,7 +238,7 @@ def mapped_gradient(
     """
     layout, metric = engine.records.layout, slopes.metric
     if metric is None:
-        raise TypeError("A mapped gradient requires slopes from queries.capped.")
+        raise TypeError("A mapped gradient requires slopes from queries.cap_slopes.")
     units = grid.WeightGrid.of(layout).units(weights)
     at = np.flatnonzero(metric.units.any(axis=0))  # B is zero on the others
     value = grid.multiply(metric.units[:, at], engine.gradient(units, at, slopes))
@@ -383,7 +383,7 @@ def histogram(
     return BoundedSum(value, 1.0 / one, np.ones(value.shape), sensitivity, query)
 
 
-def stated(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:
+def state_sensitivity(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:
     """Wrap values whose sensitivity the caller states.
 
     The values are not sums over records. Either they depend on no record (the

@@ -231,7 +231,7 @@ def _compose(
     size, half = len(mass), len(mass) // 2
     circle = np.fft.rfft(np.roll(mass, -half))
     whole = np.roll(np.fft.irfft(circle**n_steps, size), half)
-    leaving = _leaving(mass, step, n_steps, (half - 1) * step)
+    leaving = _bound_tail(mass, step, n_steps, (half - 1) * step)
     backwards = np.maximum(whole[half:], 0.0)[::-1]
     tail = np.cumsum(backwards)
     # Compute Σ_{j≥i} p_j e^{(i-j)·step} by a recursion that cannot overflow.
@@ -241,7 +241,7 @@ def _compose(
     return np.minimum(np.maximum.accumulate(delta) + extra, 1.0)[::-1]
 
 
-def _leaving(mass: FloatArray, step: float, n_steps: int, top: float) -> float:
+def _bound_tail(mass: FloatArray, step: float, n_steps: int, top: float) -> float:
     """Return Chernoff's bound on P(sum of losses > `top`) for `n_steps` losses."""
     half = len(mass) // 2
     at = np.flatnonzero(mass > 0)

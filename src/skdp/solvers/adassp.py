@@ -221,7 +221,7 @@ def _release_eigenvalue(
     lost = 64 * problem.layout.n_features * 2.0**-52 * most * squared
     lost += largest / full if most > full else 0.0
     bound = round_up(squared + lost + 2.0**-30)
-    total = queries.stated(
+    total = queries.state_sensitivity(
         np.array([value]), bound, "least eigenvalue of the Gram matrix"
     )
     released = release(total, z, run.noise, run.record)

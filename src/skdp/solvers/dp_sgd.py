@@ -246,7 +246,7 @@ class _Moves:
         problem, slopes = self.problem, self.problem.slopes()
         if self.clipped:
             metric = queries.Metric.of(np.eye(problem.layout.n_features), self.most)
-            slopes = queries.capped(engine, slopes, metric)
+            slopes = queries.cap_slopes(engine, slopes, metric)
             return queries.mapped_gradient(engine, slopes, weights, "add-remove")
         shape = np.ones(problem.layout.n_features)
         return queries.gradient(

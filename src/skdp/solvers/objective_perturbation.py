@@ -187,7 +187,7 @@ def objective_perturbation(
     objective = Objective(problem, quadratic, tilt)
     found = locate_minimiser(objective, bounds, proved=std > 0)
     scale = np.sqrt(quadratic)[:, None]
-    total = queries.stated(found[:, None] * scale, bound, QUERY)
+    total = queries.state_sensitivity(found[:, None] * scale, bound, QUERY)
     released = release(total, z_out, run.noise, shown)
     return Solved(
         weights=released.values / scale,
@@ -287,6 +287,6 @@ def _draw_tilt(problem: Problem, run: Run, std: float, d: int) -> FloatArray | N
         temporary = PrivacyRecord(
             epsilon=math.inf, delta=0.5, neighbours=problem.neighbours
         )
-        zero = queries.stated(np.zeros(d), std * SHRINK**level, "tilt")
+        zero = queries.state_sensitivity(np.zeros(d), std * SHRINK**level, "tilt")
         tilt = tilt + release(zero, 1.0, run.noise, temporary).values
     return tilt

@@ -67,7 +67,7 @@ from skdp.solvers.problem import (
 
 QUERY = "minimiser of the penalised loss, charged beforehand"
 
-#: Before noise is added, each number is rounded by at most this (`queries.stated`).
+#: `queries.state_sensitivity` rounds each number by at most this, before the noise.
 GRID = 2.0**-31
 
 
@@ -156,7 +156,7 @@ def output_perturbation(
     shown = charge_run(run, Event(QUERY, bound, z, len(quadratic) if private else 0))
     found = locate_minimiser(Objective(problem, quadratic), bounds, proved=private)
     scale = np.sqrt(quadratic)[:, None]
-    total = queries.stated(found[:, None] * scale, bound, QUERY)
+    total = queries.state_sensitivity(found[:, None] * scale, bound, QUERY)
     released = release(total, z, run.noise, shown)
     return Solved(
         weights=released.values / scale,

@@ -50,7 +50,8 @@ class Problem:
     penalty : Penalty
         Added to the mean loss.
     neighbours : {"replace-one", "zero-out", "add-remove"}
-        Which tables are neighbours.
+        Which tables are neighbours. The default is replace-one, as in `Plan`. The
+        default of estimators is add-remove.
     assumptions : tuple of str
         Facts that were assumed to be public. They are written to the privacy record.
     """
@@ -211,7 +212,10 @@ def register_solver(
     persons: bool = False,
     reads_rows: str = "",
 ) -> Callable[[F], F]:
-    """Return a decorator that adds a function to `SOLVERS` under its own name."""
+    """Return a decorator that adds a function to `SOLVERS` under its own name.
+
+    The parameters are those of `Solver`.
+    """
 
     def register(function: F) -> F:
         SOLVERS[function.__name__] = Solver(

@@ -11,7 +11,7 @@ from skdp.privacy.encoding import AnyArray
 from skdp.schema import check
 from skdp.tables import readers
 from skdp.tables.placed import PlacedColumn
-from skdp.tables.readers import Cells, Kind, Source, cut, length, slices
+from skdp.tables.readers import Cells, Kind, Source, count_cells, cut, make_slices
 
 
 def matrix(given: AnyArray, wanted: Sequence[str] | None) -> Source:
@@ -22,7 +22,7 @@ def matrix(given: AnyArray, wanted: Sequence[str] | None) -> Source:
     )
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
-        for part in slices(len(given), rows):
+        for part in make_slices(len(given), rows):
             tile = column(given[part].T)
             yield [tile[position] for position in at]
 
@@ -33,13 +33,14 @@ def matrix(given: AnyArray, wanted: Sequence[str] | None) -> Source:
 def mapping(given: Mapping[Any, Any], wanted: Sequence[str] | None) -> Source:
     """Open a mapping of names to columns, which must have equal lengths."""
     columns = [
-        readers.column(values, f"column {name!r}") for name, values in given.items()
+        readers.read_column(values, f"column {name!r}")
+        for name, values in given.items()
     ]
-    lengths = {length(cells) for cells in columns}
+    lengths = {count_cells(cells) for cells in columns}
     check(len(lengths) <= 1, "All columns must have the same length.")
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
-        for part in slices(max(lengths, default=0), rows):
+        for part in make_slices(max(lengths, default=0), rows):
             yield [cut(columns[position], part) for position in at]
 
     kinds = [kind_of(cells) for cells in columns]

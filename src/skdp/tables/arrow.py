@@ -12,7 +12,14 @@ from skdp.privacy.encoding import AnyArray, Coded
 from skdp.schema import FloatArray
 from skdp.tables import cells
 from skdp.tables.cells import MISSING, Levels
-from skdp.tables.readers import Cells, Kind, Source, hide_errors, library, slices
+from skdp.tables.readers import (
+    Cells,
+    Kind,
+    Source,
+    hide_errors,
+    import_library,
+    make_slices,
+)
 
 # Python's float and Arrow's cast convert strings of this form to the same number.
 _PLAIN = r"^[+-]?[0-9]{1,18}(\.[0-9]{0,18})?([eE][+-]?[0-9]{1,2})?$"
@@ -22,7 +29,7 @@ def table(given: Any, wanted: Sequence[str] | None) -> Source:
     """Open a Table or RecordBatch."""
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
-        for part in slices(given.num_rows, rows):
+        for part in make_slices(given.num_rows, rows):
             cut = given.slice(part.start, part.stop - part.start)
             yield [array(cut.column(position)) for position in at]
 
@@ -40,7 +47,9 @@ def reader(given: Any, wanted: Sequence[str] | None) -> Source:
 
 def stream(given: Any, wanted: Sequence[str] | None) -> Source:
     """Open anything that supports the Arrow stream protocol."""
-    return reader(library("pyarrow").RecordBatchReader.from_stream(given), wanted)
+    return reader(
+        import_library("pyarrow").RecordBatchReader.from_stream(given), wanted
+    )
 
 
 def read_batches(
@@ -48,7 +57,7 @@ def read_batches(
 ) -> Iterator[list[Cells]]:
     """Yield the columns at positions `at` of a stream of record batches."""
     for batch in hide_errors(batches, "The stream"):
-        for part in slices(batch.num_rows, rows):
+        for part in make_slices(batch.num_rows, rows):
             cut = batch.slice(part.start, part.stop - part.start)
             yield [array(cut.column(position)) for position in at]
 
@@ -63,7 +72,7 @@ def array(given: Any) -> Any:
 
 def kind(type_: Any) -> Kind:
     """Return the kind of a column according to its Arrow type."""
-    types = library("pyarrow.types")
+    types = import_library("pyarrow.types")
     if types.is_boolean(type_):
         return "truth"
     if types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_):
@@ -75,7 +84,7 @@ def kind(type_: Any) -> Kind:
 
 def numbers(given: Any) -> FloatArray:
     """Return each cell as a number, or nan if it is not one."""
-    pa = library("pyarrow")
+    pa = import_library("pyarrow")
     family = _family(given.type)
     if family == "number":
         floats = given.cast(pa.float64(), safe=False)
@@ -97,7 +106,7 @@ def codes(given: Any, levels: Levels) -> AnyArray:
     if family == "dictionary":
         return cells.look_up(_indices(given), codes(given.dictionary, levels), MISSING)
     if family == "number":
-        if library("pyarrow.types").is_float16(given.type):
+        if import_library("pyarrow.types").is_float16(given.type):
             return cells.codes(given.to_numpy(zero_copy_only=False), levels)
         coded = given.dictionary_encode()
         # to_pylist would turn a float32 into a float64, which prints more digits.
@@ -123,7 +132,7 @@ def _family(type_: Any) -> str:
 
     All cells of the family "other" count as missing.
     """
-    types = library("pyarrow.types")
+    types = import_library("pyarrow.types")
     families = {
         "number": (types.is_boolean, types.is_integer, types.is_floating),
         "decimal": (types.is_decimal,),
@@ -187,7 +196,7 @@ def to_distinct(given: Any) -> tuple[AnyArray, list[Any]]:
 
 def _find_unit(type_: Any) -> str | None:
     """Return the unit in which an Arrow type stores dates, or None for other types."""
-    types = library("pyarrow.types")
+    types = import_library("pyarrow.types")
     if types.is_date(type_):
         return "D" if types.is_date32(type_) else "ms"
     unit: str | None = type_.unit if types.is_timestamp(type_) else None
@@ -202,15 +211,15 @@ def _indices(given: Any) -> AnyArray:
 
 def _bytes(given: Any) -> Any:
     """Return text as bytes, without checking the encoding."""
-    pa = library("pyarrow")
+    pa = import_library("pyarrow")
     if given.type in (pa.large_binary(), pa.binary()):
         return given
-    wide = library("pyarrow.types").is_large_string(given.type)
+    wide = import_library("pyarrow.types").is_large_string(given.type)
     return given.cast(pa.large_binary() if wide else pa.binary())
 
 
 def _text_numbers(given: Any) -> FloatArray:
-    pa, compute = library("pyarrow"), library("pyarrow.compute")
+    pa, compute = import_library("pyarrow"), import_library("pyarrow.compute")
     text = _bytes(given)
     empty = compute.equal(compute.binary_length(text), 0)
     if compute.any(empty).as_py():
@@ -231,7 +240,7 @@ def _text_numbers(given: Any) -> FloatArray:
 
 
 def _text_codes(given: Any, levels: Levels) -> AnyArray:
-    pa, compute = library("pyarrow"), library("pyarrow.compute")
+    pa, compute = import_library("pyarrow"), import_library("pyarrow.compute")
     text = _bytes(given)
     keys = [key.encode("utf-8", "replace") for key in levels.exact]
     found = compute.index_in(text, value_set=pa.array(keys, text.type))

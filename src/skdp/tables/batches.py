@@ -26,7 +26,7 @@ from skdp.tables.cells import Levels, codes, numbers
 from skdp.tables.exposures import Exposure, divide_counts
 from skdp.tables.ids import Ids, find_ids
 from skdp.tables.in_order import map_in_order
-from skdp.tables.readers import Cells, Source, positions
+from skdp.tables.readers import Cells, Source, find_positions
 
 UNIT = "unit"
 """The role of the ids that identify persons."""
@@ -114,10 +114,10 @@ def batches(
     elif ids is not None:
         named |= {f"{UNIT} {name}": name for name in ids.columns}
     wanted = [*schema.inputs, *named.values()]
-    source = readers.source(table, wanted)
+    source = readers.open_table(table, wanted)
     at = _find_positions(source, schema, named)
     for what, column in apart.items():
-        check_rows(source.n_rows in (None, readers.length(column)), what)
+        check_rows(source.n_rows in (None, readers.count_cells(column)), what)
     factors = None if class_weight is None else _read_factors(class_weight, schema)
     if ids is not None and row_counts is None:
         row_counts = ids.count(source)
@@ -134,7 +134,7 @@ def batches(
         start, inputs, roles = cut
         batch = convert(inputs, roles)
         if keep is not None:
-            stop = start + readers.length(inputs[0])
+            stop = start + readers.count_cells(inputs[0])
             batch = _keep_rows(batch, np.flatnonzero(keep[start:stop]))
         return batch if finish is None else finish(batch)
 
@@ -180,7 +180,7 @@ def _find_roles(
         if isinstance(given, str):
             named[what] = given
         elif given is not None:
-            apart[what] = readers.column(given, what)
+            apart[what] = readers.read_column(given, what)
     return named, apart
 
 
@@ -189,7 +189,7 @@ def _find_positions(
 ) -> list[int]:
     """Return the positions of the schema's columns, and then of the columns `named`."""
     if source.names is not None:
-        return positions(source.names, [*schema.inputs, *named.values()])
+        return find_positions(source.names, [*schema.inputs, *named.values()])
     for what, name in named.items():
         check(
             False,
@@ -243,16 +243,16 @@ def _cut(
     """Yield consecutive slices of the table, with their target, weights and ids."""
     start = 0
     for columns in source.read(at, rows):
-        stop = start + readers.length(columns[0])
+        stop = start + readers.count_cells(columns[0])
         inputs, others = columns[: len(schema.inputs)], columns[len(schema.inputs) :]
         roles = dict(zip(named, others, strict=True))
         for what, column in apart.items():
-            check_rows(readers.length(column) >= stop, what)
+            check_rows(readers.count_cells(column) >= stop, what)
             roles[what] = readers.cut(column, slice(start, stop))
         yield start, inputs, roles
         start = stop
     for what, column in apart.items():
-        check_rows(readers.length(column) == start, what)
+        check_rows(readers.count_cells(column) == start, what)
 
 
 @np.errstate(all="ignore")  # a cell's overflow must not become a warning
@@ -324,11 +324,11 @@ def read_cells(
         The number of rows to read at a time.
     """
     if names is None:
-        yield {"target": typed(readers.column(y, "target"))}
+        yield {"target": typed(readers.read_column(y, "target"))}
         return
-    source = readers.source(table)
+    source = readers.open_table(table)
     known = every if source.names is None else source.names
-    for cells_of in source.read(positions(known, names), rows):
+    for cells_of in source.read(find_positions(known, names), rows):
         yield {name: typed(c) for name, c in zip(names, cells_of, strict=True)}
 
 

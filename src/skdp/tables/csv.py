@@ -45,7 +45,7 @@ from skdp.tables.csv_records import (
     parse_records,
 )
 from skdp.tables.in_order import map_in_order
-from skdp.tables.readers import Cells, Section, Source, library, slices
+from skdp.tables.readers import Cells, Section, Source, import_library, make_slices
 
 BLOCK_BYTES = 1 << 23
 """Number of bytes to read at a time. Longer records are still read whole."""
@@ -129,10 +129,10 @@ def table(
         reached = 0
         for n_bytes, columns in parse_blocks(at):
             reached += n_bytes
-            for part in slices(len(columns[0]), rows):
+            for part in make_slices(len(columns[0]), rows):
                 yield [column[part] for column in columns]
         # Otherwise Arrow would keep tens of megabytes for later use.
-        library("pyarrow").default_memory_pool().release_unused()
+        import_library("pyarrow").default_memory_pool().release_unused()
 
     def count() -> int:
         return sum(
@@ -218,7 +218,7 @@ def _read_columns(
     multiline: bool = False,
 ) -> list[Any]:
     """Return the requested columns as Arrow arrays of bytes."""
-    pa = library("pyarrow")
+    pa = import_library("pyarrow")
     by_lines = not multiline and b'"' in block
     if by_lines and _opens_last(block, delimiter):
         block = close_quotes(block, delimiter)
@@ -259,7 +259,7 @@ def _read_with_arrow(
 
     Return None if Arrow fails, or if its result might differ from `parse_records`.
     """
-    pa, csv = library("pyarrow"), library("pyarrow.csv")
+    pa, csv = import_library("pyarrow"), import_library("pyarrow.csv")
     # Arrow ends a line at every carriage return, but `parse_records` does not. Arrow
     # also drops a byte order mark at the start of any block, and where a block starts
     # depends on other records.

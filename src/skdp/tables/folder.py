@@ -16,7 +16,7 @@ from pathlib import Path
 from skdp.schema import check
 from skdp.tables import readers
 from skdp.tables.csv import CSV
-from skdp.tables.readers import Cells, Source, count_rows, positions
+from skdp.tables.readers import Cells, Source, count_rows, find_positions
 
 
 def list_files(given: str | PathLike[str]) -> list[PathLike[str]] | None:
@@ -42,22 +42,22 @@ def list_files(given: str | PathLike[str]) -> list[PathLike[str]] | None:
 
 def table(files: Sequence[PathLike[str]], wanted: Sequence[str] | None) -> Source:
     """Open files as one table."""
-    first = readers.file(files[0], wanted)
+    first = readers.open_file(files[0], wanted)
     names, done = first.names or (), 0
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         nonlocal done
         needed = [names[position] for position in at]
         for done, file in enumerate(files):  # noqa: B007 (shown as progress)
-            own = readers.file(file, needed)
+            own = readers.open_file(file, needed)
             try:
-                at = positions(own.names or (), needed)
+                at = find_positions(own.names or (), needed)
             except ValueError as error:
                 raise ValueError(f"In {Path(file).name!r}: {error}") from None
             yield from own.read(at, rows)
 
     def count() -> int:
-        return sum(count_rows(readers.file(file, wanted)) for file in files)
+        return sum(count_rows(readers.open_file(file, wanted)) for file in files)
 
     return Source(
         names=names,

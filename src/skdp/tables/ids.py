@@ -40,7 +40,7 @@ from skdp.tables.cells import (
     shorten_date,
     write_dates,
 )
-from skdp.tables.readers import Cells, Source, positions, slices
+from skdp.tables.readers import Cells, Source, find_positions, make_slices
 
 #: Name of a schema's unit if the ids are not columns of the table.
 GIVEN = "(ids given)"
@@ -93,7 +93,7 @@ class Ids:
                 "unit must be a column's name, a list of names, or an array of ids.",
             )
             return cls(tuple(unit))
-        return cls(GIVEN, readers.column(unit, "unit"))
+        return cls(GIVEN, readers.read_column(unit, "unit"))
 
     @property
     def name(self) -> str:
@@ -111,7 +111,7 @@ class Ids:
         """Yield the ids of a table, at most `rows` rows at a time."""
         if self.given is not None:
             whole = find_ids([self.given])
-            for part in slices(len(whole.codes), rows):
+            for part in make_slices(len(whole.codes), rows):
                 yield Coded(whole.codes[part], whole.values)
             return
         check(
@@ -119,7 +119,8 @@ class Ids:
             "An array has no column names, so the ids must be an array too, got "
             f"unit={self.unit!r}.",
         )
-        for columns in source.read(positions(source.names or (), self.columns), rows):
+        at = find_positions(source.names or (), self.columns)
+        for columns in source.read(at, rows):
             yield find_ids(columns)
 
     def choose(self, some: SomePersons) -> Ids:
@@ -138,7 +139,7 @@ class Ids:
     def count(self, source: Source, least: int = 1) -> RowCounts:
         """Count the rows of each person in one pass. `RowCounts` explains `least`."""
         counts = RowCounts(least)
-        rows = COUNT_ROWS if self.given is None else readers.length(self.given)
+        rows = COUNT_ROWS if self.given is None else readers.count_cells(self.given)
         for ids in self.read(source, max(1, rows)):
             counts.add(ids)
         return counts if self.some is None else counts.choose(self.some)

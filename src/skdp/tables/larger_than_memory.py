@@ -73,7 +73,7 @@ def measure_size(chunk: Chunk) -> int:
     return sum(array.nbytes for array in _arrays(chunk))
 
 
-def _owned(weight: AnyArray) -> bool:
+def _is_owned(weight: AnyArray) -> bool:
     """Return whether a chunk has its own weights, not the shared array of ones."""
     return weight.base is None
 
@@ -84,7 +84,7 @@ def _arrays(chunk: Chunk) -> list[AnyArray]:
     for part in chunk.parts:
         sparse = isinstance(part, csr_array)
         arrays += [part.data, part.indices, part.indptr] if sparse else [part]
-    own = [chunk.weight] if _owned(chunk.weight) else []
+    own = [chunk.weight] if _is_owned(chunk.weight) else []
     return [*arrays, chunk.target, *own]
 
 
@@ -105,7 +105,7 @@ def _write(chunk: Chunk, file: IO[bytes]) -> FileChunk:
     view = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ, offset=start)
     at_places = iter(places)
 
-    def seen(array: AnyArray) -> AnyArray:
+    def map_array(array: AnyArray) -> AnyArray:
         place, rows = next(at_places), array.flags.c_contiguous
         if not array.size:
             return array
@@ -115,12 +115,16 @@ def _write(chunk: Chunk, file: IO[bytes]) -> FileChunk:
     parts: list[Any] = []
     for part in chunk.parts:
         if isinstance(part, csr_array):
-            arrays = seen(part.data), seen(part.indices), seen(part.indptr)
+            arrays = (
+                map_array(part.data),
+                map_array(part.indices),
+                map_array(part.indptr),
+            )
             parts.append(csr_array(arrays, shape=part.shape, copy=False))
         else:
-            parts.append(seen(part))
-    target = seen(chunk.target)
-    weight = seen(chunk.weight) if _owned(chunk.weight) else chunk.weight
+            parts.append(map_array(part))
+    target = map_array(chunk.target)
+    weight = map_array(chunk.weight) if _is_owned(chunk.weight) else chunk.weight
     return FileChunk(tuple(parts), target, weight, chunk.divisor, view=view)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from skdp.privacy.encoding import Coded
 from skdp.tables import arrow
-from skdp.tables.readers import Cells, Kind, Source, installed, slices
+from skdp.tables.readers import Cells, Kind, Source, is_installed, make_slices
 
 
 def table(given: Any, wanted: Sequence[str] | None) -> Source:
@@ -17,7 +17,7 @@ def table(given: Any, wanted: Sequence[str] | None) -> Source:
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         columns = [_open(given.iloc[:, position]) for position in at]
-        for part in slices(len(given), rows):
+        for part in make_slices(len(given), rows):
             yield [cut(part) for cut in columns]
 
     names = [str(name) for name in given.columns]
@@ -49,7 +49,7 @@ def column(given: Any) -> Cells:
         return given.to_numpy()
     # Arrow cannot encode every string that pandas stores as a Python object.
     in_arrow = _storage(dtype) == "pyarrow"
-    if in_arrow or (dtype.kind in "biuf" and installed("pyarrow")):
+    if in_arrow or (dtype.kind in "biuf" and is_installed("pyarrow")):
         convert = getattr(data, "__arrow_array__", data.__array__)
         return arrow.array(convert())
     return given.to_numpy(dtype=object)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from skdp.tables import arrow
-from skdp.tables.readers import Cells, Section, Source, hide_errors, library
+from skdp.tables.readers import Cells, Section, Source, hide_errors, import_library
 
 #: Number of bytes to read ahead in a column.
 BUFFER = 1 << 20
@@ -19,7 +19,7 @@ BUFFER = 1 << 20
 def table(given: str | PathLike[str], wanted: Sequence[str] | None) -> Source:
     """Open a Parquet file."""
     path = Path(given)
-    parquet = library("pyarrow.parquet")
+    parquet = import_library("pyarrow.parquet")
     (about,) = hide_errors(_read_facts(parquet, path), f"{path.name!r}")
     schema, groups = about
     own = range(len(groups))
@@ -34,7 +34,7 @@ def table(given: str | PathLike[str], wanted: Sequence[str] | None) -> Source:
             batches = _read_batches(opened, names, rows, own)
             yield from arrow.read_batches(batches, range(len(at)), rows)
         # Otherwise Arrow would keep tens of megabytes for later use.
-        library("pyarrow").default_memory_pool().release_unused()
+        import_library("pyarrow").default_memory_pool().release_unused()
 
     kinds = [arrow.kind(field.type) for field in schema]
     return Source(names=schema.names, kinds=kinds, read=read, n_rows=n_rows)
@@ -43,7 +43,7 @@ def table(given: str | PathLike[str], wanted: Sequence[str] | None) -> Source:
 def split(given: str | PathLike[str], most: float) -> list[Section]:
     """Split a file into sections of about `most` bytes, each of whole row groups."""
     path = Path(given)
-    found = _read_facts(library("pyarrow.parquet"), path)
+    found = _read_facts(import_library("pyarrow.parquet"), path)
     ((_, groups),) = hide_errors(found, f"{path.name!r}")
     # Row groups state their sizes before compression. Scale them to the file's size.
     sizes = np.array([size for _, size in groups], float)
@@ -95,4 +95,4 @@ def _read_batches(
 def _join(batches: list[Any]) -> Any:
     if len(batches) == 1:
         return batches[0]
-    return library("pyarrow").Table.from_batches(batches).unify_dictionaries()
+    return import_library("pyarrow").Table.from_batches(batches).unify_dictionaries()

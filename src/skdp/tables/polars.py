@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from skdp.tables import arrays, arrow
-from skdp.tables.readers import Cells, Kind, Source, hide_errors, slices
+from skdp.tables.readers import Cells, Kind, Source, hide_errors, make_slices
 
 
 def table(given: Any, wanted: Sequence[str] | None) -> Source:
     """Open a DataFrame."""
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
-        for part in slices(given.height, rows):
+        for part in make_slices(given.height, rows):
             cut = given[part]
             yield [column(cut.to_series(position)) for position in at]
 

@@ -70,11 +70,11 @@ Reader = Callable[[Any, Sequence[str] | None], Source]
 
 TABLES: Mapping[tuple[str, str], str] = {
     ("builtins", "dict"): "arrays:mapping",
-    ("builtins", "str"): "readers:file",
+    ("builtins", "str"): "readers:open_file",
     ("numpy", "ndarray"): "arrays:matrix",
-    ("os", "PathLike"): "readers:file",
+    ("os", "PathLike"): "readers:open_file",
     ("pandas", "DataFrame"): "pandas:table",
-    ("pathlib", "PurePath"): "readers:file",
+    ("pathlib", "PurePath"): "readers:open_file",
     ("polars", "DataFrame"): "polars:table",
     ("polars", "LazyFrame"): "polars:lazy",
     ("pyarrow", "RecordBatch"): "arrow:table",
@@ -115,7 +115,7 @@ def is_in_memory(table: Any) -> bool:
     return hasattr(table, "__len__") and not isinstance(table, str)
 
 
-def source(table: Any, wanted: Sequence[str] | None = None) -> Source:
+def open_table(table: Any, wanted: Sequence[str] | None = None) -> Source:
     """Open a table of any kind; `wanted` names the columns that will be read."""
     where = _find_reader(table, TABLES)
     if where is None and hasattr(table, "__arrow_c_stream__"):
@@ -130,7 +130,7 @@ def source(table: Any, wanted: Sequence[str] | None = None) -> Source:
     return reader(table, wanted)
 
 
-def file(given: Any, wanted: Sequence[str] | None) -> Source:
+def open_file(given: Any, wanted: Sequence[str] | None) -> Source:
     """Open a file with the reader for the file's extension, or a folder of files."""
     path = Path(given)
     check(
@@ -194,7 +194,7 @@ def _find_file_reader(path: Path) -> str:
     return str(where)
 
 
-def column(given: Any, what: str) -> Cells:
+def read_column(given: Any, what: str) -> Cells:
     """Read a single column; `what` names the column in error messages."""
     where = _find_reader(given, COLUMNS)
     check(
@@ -234,13 +234,13 @@ def cut(cells: Cells, part: slice | npt.NDArray[np.intp]) -> Cells:
     return cells[part]
 
 
-def length(cells: Cells) -> int:
+def count_cells(cells: Cells) -> int:
     """Return the number of rows of a column."""
     return len(cells.codes if hasattr(cells, "codes") else cells)
 
 
 @cache
-def library(name: str) -> Any:
+def import_library(name: str) -> Any:
     """Import a library of the ``tables`` extra."""
     try:
         return importlib.import_module(name)
@@ -251,17 +251,17 @@ def library(name: str) -> Any:
         ) from None
 
 
-def installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
     """Return whether a library can be imported."""
     return importlib.util.find_spec(name) is not None
 
 
-def slices(n_rows: int, rows: int) -> Iterator[slice]:
+def make_slices(n_rows: int, rows: int) -> Iterator[slice]:
     """Return slices of at most `rows` rows, which cover `n_rows` rows."""
     return (slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows))
 
 
-def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
+def find_positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
     """Return the positions of the wanted columns; each must occur exactly once."""
     times = Counter(names)
     absent = [name for name in wanted if name not in times][:1]
@@ -290,7 +290,7 @@ def count_rows(source: Source) -> int:
         return source.n_rows
     if source.count is not None:
         return source.count()
-    return sum(length(cells[0]) for cells in source.read([0], 65_536))
+    return sum(count_cells(cells[0]) for cells in source.read([0], 65_536))
 
 
 def hide_errors(rows: Iterator[T], what: str) -> Iterator[T]:

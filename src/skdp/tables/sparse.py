@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from skdp.tables import arrays
-from skdp.tables.readers import Cells, Source, slices
+from skdp.tables.readers import Cells, Source, make_slices
 
 
 def matrix(given: Any, wanted: Sequence[str] | None) -> Source:
@@ -14,7 +14,7 @@ def matrix(given: Any, wanted: Sequence[str] | None) -> Source:
     by_rows = given.tocsr()
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
-        for part in slices(by_rows.shape[0], rows):
+        for part in make_slices(by_rows.shape[0], rows):
             tile = by_rows[part].toarray().T
             yield [tile[position] for position in at]
 

@@ -143,7 +143,7 @@ def _compare(curve: FloatArray, charged: FloatArray, said: str) -> Found:
     return right, f"{said}: δ(ε) is at most {ratio:.3g} times what was charged"
 
 
-def solved_apart(given: Given) -> float:
+def bound_solver_error(given: Given) -> float:
     """Bound the distance between computed solutions with the same exact minimiser.
 
     Two neighbouring tables, with different tilts, may have the same exact minimiser.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from skdp.schema import Group, check
-from skdp.verification.costs import solved_apart
+from skdp.verification.costs import bound_solver_error
 from skdp.verification.given import Given
 
 #: Rounding slopes and features to a grid lowers a bound by at most this fraction.
@@ -305,7 +305,7 @@ def list_objective_perturbation(given: Given) -> list[Expected]:
     second covers the distance of the computed minimiser from the exact one.
     """
     size = given.apart * given.slope * math.sqrt(given.reach())
-    away = solved_apart(given)
+    away = bound_solver_error(given)
     return [
         Expected.at(TILT, size, 1),
         Expected(what=DISTANCE, least=away * (1 - 1e-6), most=away * ROUNDED, times=1),

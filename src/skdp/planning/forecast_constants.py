@@ -20,7 +20,7 @@ SLACK = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
+class ForecastConstants:
     """The measured cost of privacy for a loss, and words to describe it.
 
     The typical cost is ``factor * linearised**power``. In 80 % of the fits, the cost
@@ -67,7 +67,7 @@ class Calibration:
 
 
 _MEASURED = {
-    "logistic": Calibration(
+    "logistic": ForecastConstants(
         score="log-loss",
         constant="the base rate",
         clipped="Rare classes",
@@ -78,7 +78,7 @@ _MEASURED = {
         gain=0.16,
         n_tables=13,
     ),
-    "linear": Calibration(
+    "linear": ForecastConstants(
         score="R²",
         constant="the mean",
         clipped="Extreme values",
@@ -89,7 +89,7 @@ _MEASURED = {
         gain=0.4,
         n_tables=11,
     ),
-    "svc": Calibration(
+    "svc": ForecastConstants(
         score="hinge loss",
         constant="the larger class",
         clipped="Rare classes",
@@ -100,7 +100,7 @@ _MEASURED = {
         gain=0.041,
         n_tables=4,
     ),
-    "poisson": Calibration(
+    "poisson": ForecastConstants(
         score="D² (deviance explained)",
         constant="the mean",
         clipped="Large counts",
@@ -112,5 +112,5 @@ _MEASURED = {
         n_tables=6,
     ),
 }
-#: The calibration for each score. A loss names its score as `Loss.score`.
-CALIBRATIONS = {known.score: known for known in _MEASURED.values()}
+#: The constants for each score. A loss names its score as `Loss.score`.
+FORECAST_CONSTANTS = {known.score: known for known in _MEASURED.values()}
