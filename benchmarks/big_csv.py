@@ -39,7 +39,8 @@ Written by `make bench NAME=csv` ({machine}; {before} at the start, {after} at t
   separate processes. Numbers are medians.
 - *Reading and encoding alone* is the same for our reader, in a process of its own.
   The rest of a fit is the Gram matrix, the caps and 80 steps over the encoded rows,
-  whatever the file is. They take as long as they do for a table in memory.
+  whatever the file is. They take a little longer than for a table in memory, because
+  most rows are kept in a temporary file.
 - *Processor time* is that of all threads together. It is more telling than seconds if
   other programs use the cores.
 - *Memory* is the largest resident size of the process, mapped files included.

@@ -22,8 +22,9 @@ TASK_ENTRIES = 1 << 21
 #: Number of ranges of rows per thread. With short ranges, all threads finish at about
 #: the same time.
 RANGES = 64
-#: The same for rows in a file. Each of these ranges takes a call from Python.
-FILE_RANGES = 16
+#: Number of shares of rows per thread if the rows are in a file. Each share takes a
+#: call from Python, and its memory is released afterwards.
+FILE_SHARES = 16
 #: Smallest number of rows for which `Threads.map` uses several threads.
 MANY_ROWS = 1 << 20
 
@@ -124,8 +125,9 @@ class Threads:
         """
         n_threads = self._count(entries, only)
         ranges = self._cut(n_threads, only)
-        if any(self._rests):  # memory must be released after each range
-            shares = [Ranges(one) for one in ranges[:, None]]
+        if any(self._rests) and len(ranges):  # memory is released after each share
+            n_shares = min(len(ranges), FILE_SHARES * n_threads)
+            shares = [Ranges(one) for one in np.array_split(ranges, n_shares)]
         else:
             shares = [Ranges(ranges)] * min(n_threads, len(ranges))
 
@@ -190,8 +192,7 @@ class Threads:
                 size if only is None or index in only else 0
                 for index, size in enumerate(self._sizes)
             ]
-            ranges_per_thread = FILE_RANGES if any(self._rests) else RANGES
-            length = sum(sizes) // (ranges_per_thread * n_threads)
+            length = sum(sizes) // (RANGES * n_threads)
             length = min(max(TILE, length), MOST_ROWS)
             ranges = []
             for i, size in enumerate(sizes):
