@@ -111,8 +111,9 @@ class ModelForm(Form, frozen=True, kw_only=True):
 def save(model: PrivateLinearModel, directory: str | PathLike[str]) -> None:
     """Write a fitted model; see `PrivateLinearModel.save`."""
     target = Path(directory)
+    # Another process may replace the model between two of these looks at it.
     check(
-        not target.exists() or is_model(target),
+        is_model(target) or not target.exists() or is_model(target),
         f"{str(target)!r} exists and is not a saved model. Choose another name.",
     )
     about = make_form(model)
