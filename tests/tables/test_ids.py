@@ -59,6 +59,7 @@ MOMENTS = [datetime.datetime.fromisoformat(day) for day in DAYS]
         *(np.array(DAYS, f"M8[{unit}]") for unit in ("ms", "us", "ns")),
         *(pa.array(MOMENTS, pa.timestamp(unit)) for unit in ("ms", "us", "ns")),
         pa.array(MOMENTS, pa.timestamp("us", tz="UTC")),
+        pa.array(MOMENTS).dictionary_encode(),
         np.array(MOMENTS, object),
         np.array([one.replace(tzinfo=datetime.UTC) for one in MOMENTS], object),
         pd.Series([pd.Timestamp(day) for day in DAYS], dtype=object),

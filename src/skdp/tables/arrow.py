@@ -180,6 +180,9 @@ def to_distinct(given: Any) -> tuple[AnyArray, list[Any]]:
     Dates are returned as text. Lengths of time, times of day and cells of nested types
     count as missing.
     """
+    is_coded = import_library("pyarrow.types").is_dictionary(given.type)
+    if is_coded and _find_unit(given.type.value_type) is not None:
+        given = given.dictionary_decode()
     unit = _find_unit(given.type)
     if unit is not None:
         coded = given.cast(f"int{given.type.bit_width}").dictionary_encode()
