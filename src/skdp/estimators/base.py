@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
@@ -187,7 +187,9 @@ class PrivateLinearModel(
         """
         private_rows = self.neighbours == "add-remove"
         where = self.engine, self.n_threads
-        table, y, weight, unit, engine = place_table(X, y, sample_weight, unit, *where)
+        placed = place_table(X, y, sample_weight, unit, *where)
+        table, y, weight, unit, make_engine = placed
+        engine = cache(make_engine)  # all releases use the same engine
         opened = open_table(
             table,
             y,
