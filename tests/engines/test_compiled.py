@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from skdp.datasets import make_hospital
-from skdp.engines import kernels
+from skdp.engines import compiled_rows, kernels
 from skdp.engines.compiled import FORMULAS, CompiledEngine, Ranges
 from skdp.engines.reference import ReferenceEngine
 from skdp.models import losses
@@ -112,6 +112,82 @@ def test_caps_are_kept_as_small_integers() -> None:
     slopes = queries.Slopes(loss=losses.Logistic())
     for caps in CompiledEngine(records).caps(metric, slopes):
         assert caps.dtype == np.int32
+
+
+def test_weights_and_caps_that_all_rows_share_are_stored_once() -> None:
+    records = hospital(2 * kernels.TILE + 3)
+    chunk, d = records.chunks[0], records.layout.n_features
+    half = np.broadcast_to(np.float32(0.5), len(chunk.target))
+    shared = replace(records, chunks=(replace(chunk, weight=half),))
+    copied = replace(records, chunks=(replace(chunk, weight=half.copy()),))
+    only_intercept = np.zeros((1, d))
+    only_intercept[0, -1] = 1.0
+    metric = queries.Metric.of(only_intercept, 0.1)
+    slopes, at = queries.Slopes(loss=losses.Logistic()), np.arange(d)
+    units = WeightGrid.of(records.layout).units(np.ones((d, 1)))
+    engine, reference = CompiledEngine(shared, 2), ReferenceEngine(copied)
+    capped = queries.cap_slopes(engine, slopes, metric)
+    expected = queries.cap_slopes(reference, slopes, metric)
+    assert capped.caps is not None
+    assert expected.caps is not None
+    assert (capped.caps[0] == expected.caps[0]).all()
+    assert capped.caps[0].strides == (0,)
+    for own, others in ((slopes, slopes), (capped, expected)):
+        total = engine.gradient(units, at, own)
+        assert (total == reference.gradient(units, at, others)).all()
+    assert (engine.counts(2) == reference.counts(2)).all()
+
+
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_many_combinations_of_codes(
+    monkeypatch: pytest.MonkeyPatch, n_outputs: int
+) -> None:
+    monkeypatch.setattr(compiled_rows, "MANY_ROWS", 1)
+    rng, n, levels = np.random.default_rng(0), 5000, [9, 16, 7, 2]
+    columns = {f"c{i}": Categorical(range(w)) for i, w in enumerate(levels)}
+    classes = tuple(range(max(2, n_outputs)))
+    batch = Batch(
+        columns={
+            f"c{i}": Coded(rng.integers(-1, w, n), tuple(range(w)))
+            for i, w in enumerate(levels)
+        },
+        target=Coded(rng.integers(0, len(classes), n), classes),
+    )
+    records = encode([batch], Schema(columns, target=Categorical(classes)))
+    loss = losses.Logistic() if n_outputs == 1 else losses.Softmax(n_outputs)
+    engine, reference = CompiledEngine(records, 2), ReferenceEngine(records)
+    (combined,) = engine._slots.combined
+    assert combined.size == 10 * 17 * 8 * 3
+    d, slopes = records.layout.n_features, queries.Slopes(loss=loss)
+    weights = rng.normal(size=(d, n_outputs))
+    units = WeightGrid.of(records.layout).units(weights)
+    for at in (np.arange(d), np.arange(3)):
+        total = engine.gradient(units, at, slopes)
+        assert (total == reference.gradient(units, at, slopes)).all()
+
+
+def test_more_rows_than_float64_adds_up_exactly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A product of odd numbers near 2³⁴, added up 2²⁰ times, is above 2⁵³."""
+    n, times = (1 << 16) - 1, 18
+    schema = Schema({"a": Numeric(0, 1)}, target=Categorical([0, 1]), unit="id")
+    batch = Batch(
+        columns={"a": np.full(n, 1 - 2.0**-14)},
+        target=Coded(np.zeros(n, np.int64), (0, 1)),
+        divisor=np.ones(n, np.int64),
+    )
+    records = encode([batch], schema)
+    slopes = divide_slopes(records, queries.Slopes(losses.Logistic()))
+    units = WeightGrid.of(records.layout).units(np.full((2, 1), 3.7))
+    once = CompiledEngine(records, 1).gradient(units, np.arange(2), slopes)
+    many = Ranges(np.array([(0, 0, n)] * times))
+    engine = CompiledEngine(records, 1)
+    monkeypatch.setattr(engine._threads, "run", lambda work, *_: [work(many)])
+    total = engine.gradient(units, np.arange(2), slopes)
+    assert total.max() > 1 << 53
+    assert (once // n % 2 == 1).any()
+    assert (total == once * times).all()
 
 
 def test_sums_over_2_to_the_29_persons_do_not_wrap(

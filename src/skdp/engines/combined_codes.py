@@ -1,6 +1,6 @@
 """Combine several columns of codes into one column with a code per combination.
 
-A step over all columns is faster if it reads one byte per row instead of, for example,
+A step over all columns is faster if it reads one code per row instead of, for example,
 three. When weights change, the margin of a row changes by a sum over the row's codes.
 This sum is computed once per combination. Conversely, slopes are added up for each
 combination, and the sum for a single code is the total over all combinations that
@@ -19,8 +19,8 @@ import numpy.typing as npt
 from skdp.privacy.encoding import AnyArray
 from skdp.schema import FloatArray, Layout
 
-#: Number of combinations that fit in a byte.
-MOST_COMBINATIONS = 256
+#: Number of codes that fit in a byte.
+BYTE = 256
 
 
 class CombinedCodes(NamedTuple):
@@ -47,14 +47,14 @@ class CombinedCodes(NamedTuple):
         """Number of combinations."""
         return math.prod(self.shape)
 
-    def codes(
-        self, parts: Mapping[int, AnyArray] | Sequence[AnyArray]
-    ) -> npt.NDArray[np.uint8]:
-        """Return the code of each row's combination."""
+    def codes(self, parts: Mapping[int, AnyArray] | Sequence[AnyArray]) -> AnyArray:
+        """Return the code of each row's combination, in one or two bytes."""
+        kind = np.uint8 if self.size <= BYTE else np.uint16
         first, *others = zip(self.groups, self.shape, strict=True)
-        total: npt.NDArray[np.uint8] = parts[first[0]].astype(np.uint8)
+        total: AnyArray = parts[first[0]].astype(kind)
         for group, width in others:
-            total = total * np.uint8(width) + parts[group].astype(np.uint8)
+            total *= kind(width)
+            total += parts[group].astype(kind, copy=False)
         return total
 
     def spread(self, moves: FloatArray) -> None:
@@ -71,13 +71,14 @@ class CombinedCodes(NamedTuple):
 
     def gather(self, sums: npt.NDArray[np.int64]) -> None:
         """Within `sums`, add each combination's sum to the sums of its codes."""
-        own = sums[:, self.start : self.start + self.size].reshape(-1, *self.shape)
-        axes = set(range(1, own.ndim))
-        for axis, (slot, width) in enumerate(zip(self.slots, self.shape, strict=True)):
-            sums[:, slot : slot + width] += own.sum(axis=tuple(axes - {axis + 1}))
+        rest = sums[:, self.start : self.start + self.size]
+        for slot, width in zip(self.slots, self.shape, strict=True):
+            rest = rest.reshape(len(sums), width, -1)
+            sums[:, slot : slot + width] += rest.sum(axis=2)
+            rest = rest.sum(axis=1)  # without this group
 
 
-def combine_codes(layout: Layout, start: int) -> list[CombinedCodes]:
+def combine_codes(layout: Layout, start: int, most: int = BYTE) -> list[CombinedCodes]:
     """Choose which groups of codes are read together, starting with the narrowest.
 
     Parameters
@@ -86,11 +87,13 @@ def combine_codes(layout: Layout, start: int) -> list[CombinedCodes]:
         The groups of coordinates of the table.
     start : int
         The first free slot. The slots of the combinations begin here.
+    most : int
+        The largest number of combinations of a column, at most 65536.
     """
     widths = {g: c.width + 1 for g, c in enumerate(layout.groups) if c.kind == "code"}
     bins: list[list[int]] = [[]]
     for group in sorted(widths, key=lambda group: widths[group]):
-        if math.prod(widths[g] for g in [*bins[-1], group]) > MOST_COMBINATIONS:
+        if math.prod(widths[g] for g in [*bins[-1], group]) > most:
             bins.append([])
         bins[-1].append(group)
     found = []

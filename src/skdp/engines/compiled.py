@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from skdp.engines import kernels, matrix_kernels
 from skdp.engines.compilation import compile_sweep
-from skdp.engines.compiled_rows import KernelRows, NumbersFirst, Slots
+from skdp.engines.compiled_rows import KernelRows, NumbersFirst, Slots, store
 from skdp.engines.row_threads import Ranges, Threads
 from skdp.models import formulas
 from skdp.models.losses import Loss
 from skdp.privacy.encoding import Records
-from skdp.privacy.grid import FEATURE_BITS, WeightGrid
+from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray, check
 
@@ -104,7 +104,8 @@ class CompiledEngine:
             f"n_threads must be at least 1, got {n_threads}.",
         )
         self.records = records
-        self._slots = Slots(records.layout)
+        sizes = [len(chunk.target) for chunk in records.chunks]
+        self._slots = Slots(records.layout, sum(sizes))
         bits = WeightGrid.of(records.layout).bits + FEATURE_BITS
         self._unit = math.ldexp(1.0, -bits)
         # A chunk that is stored in a file has a method `rest`, which releases its
@@ -116,7 +117,6 @@ class CompiledEngine:
         self._known_programs: dict[tuple[bytes, bytes], tuple[Any, Any]] = {}
         self._known_caps: tuple[Any, Any, Any] = (None, None, None)
         default = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # dynamic
-        sizes = [len(chunk.target) for chunk in records.chunks]
         self._threads = Threads(n_threads or int(default), sizes, rests)
         compile_sweep()
         make = partial(KernelRows.of, slots=self._slots)
@@ -146,7 +146,7 @@ class CompiledEngine:
         lanes = 4 if slots.wide * n_outputs <= 1 << 14 else 1
         programs, bounds = self._make_programs(changed, at)
         chunks = self._described.copy()
-        chunks[:, 2] = self._find_caps(slopes)
+        chunks[:, [2, 11]] = self._find_caps(slopes)
         chunks[:, 3] = [array.ctypes.data for array in self._margins] or 0
         chunks[:, 5:9] = bounds
 
@@ -180,17 +180,19 @@ class CompiledEngine:
     @cached_property
     def _described(self) -> npt.NDArray[np.int64]:
         """The chunks as the kernel `sweep` reads them, without caps and margins."""
-        chunks = np.zeros((len(self._rows), 10), np.int64)
+        chunks = np.zeros((len(self._rows), 12), np.int64)
         for index, rows in enumerate(self._rows):
             chunks[index, :2] = rows.addresses
             chunks[index, 4] = rows.n_rows
             chunks[index, 9] = self.records.chunks[index].divisor
+            chunks[index, 10] = len(rows.weight) == rows.n_rows
         return chunks
 
     def _find_caps(self, slopes: Slopes) -> npt.NDArray[np.int64] | int:
-        """Return the addresses of each chunk's caps on slopes, or 0 without caps.
+        """Return the address of each chunk's caps, and whether each row has its own.
 
-        Most steps have the same caps, so the caps of the last call are reused.
+        Without caps, return 0. Most steps have the same caps, so the caps of the last
+        call are reused.
         """
         if slopes.caps is None:
             return 0
@@ -198,7 +200,11 @@ class CompiledEngine:
             arrays = [
                 _chunk_caps(slopes, i, rows.n_rows) for i, rows in enumerate(self._rows)
             ]
-            where = np.array([array.ctypes.data for array in arrays], np.int64)
+            found = [
+                (array.ctypes.data, len(array) == rows.n_rows)
+                for array, rows in zip(arrays, self._rows, strict=True)
+            ]
+            where = np.array(found, np.int64).reshape(-1, 2)
             self._known_caps = slopes.caps, arrays, where
         addresses: npt.NDArray[np.int64] = self._known_caps[2]
         return addresses
@@ -282,12 +288,22 @@ class CompiledEngine:
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[npt.NDArray[np.int32]]:
         """Return the cap on each row's slopes, as `Metric.caps` defines it."""
+        rest = metric.units.copy()
+        if self.records.layout.groups[-1].kind == "ones":
+            rest[:, -1] = 0.0
+        if not rest.any():  # rows differ only in coordinates that B ignores
+            image = metric.units[:, -1:].T * FEATURE_ONE
+            cap = metric.caps(image, slopes).astype(np.int32)
+            return [np.broadcast_to(cap, rows.n_rows) for rows in self._rows]
         order = NumbersFirst(self._slots)
-        columns = np.zeros((order.count, len(metric.units)))
-        columns[order.of] = (metric.units * order.worth).T
+        # Kernels are faster if the number of rows of B is a multiple of 8. Further rows
+        # of zeros change no norm.
+        width = -(-len(metric.units) // 8) * 8
+        columns = np.zeros((order.count, width))
+        columns[order.of, : len(metric.units)] = (metric.units * order.worth).T
         caps = [np.zeros(rows.n_rows, np.int32) for rows in self._rows]
         where = np.array([own.ctypes.data for own in caps], np.int64)
-        limits, width = metric.limits(slopes), len(metric.units)
+        limits = metric.limits(slopes)
         lines, sizes = self._describe(order), order.choose_sizes(width)
 
         def work(share: Ranges) -> None:
@@ -320,8 +336,10 @@ class CompiledEngine:
             for index, start, stop in share:
                 rows, counts = self._rows[index], np.zeros(n_classes, np.int64)
                 at = slice(start, stop)
-                kernels.count_classes(rows.target[at], rows.weight[at], counts)
-                parts = self.records.find_share(self.records.chunks[index])
+                chunk = self.records.chunks[index]
+                weight = np.ascontiguousarray(chunk.weight[at], np.float32)
+                kernels.count_classes(rows.target[at], weight, counts)
+                parts = self.records.find_share(chunk)
                 total += counts * parts
             return total
 
@@ -338,4 +356,4 @@ def _chunk_caps(slopes: Slopes, index: int, n_rows: int) -> npt.NDArray[np.int32
     )
     if caps.dtype != np.int32:
         caps = np.minimum(caps, slopes.grid.cap)
-    return np.ascontiguousarray(caps, np.int32)
+    return store(caps, np.int32)

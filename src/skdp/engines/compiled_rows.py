@@ -18,6 +18,11 @@ from skdp.schema import Group, IntArray, Layout, check
 
 #: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
+#: Largest number of combinations of codes in a column. A table with many rows gets more
+#: combinations, because it takes time to add up the combinations after each sweep.
+FEW_COMBINATIONS, MANY_COMBINATIONS = 256, 4096
+#: Smallest number of rows of a table that gets many combinations.
+MANY_ROWS = 1 << 20
 #: Rough number of float64 numbers in a tile of rows, for matrix products.
 PIECE = 1 << 15
 
@@ -29,7 +34,7 @@ class Slots:
     levels, the row's code points to the spare slot.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, n_rows: int) -> None:
         self.layout = layout
         self.group_of = layout.group_of
         self.of = np.arange(layout.n_features) + self.group_of
@@ -44,7 +49,8 @@ class Slots:
             ]
         )[self.group_of]
         #: Groups of codes that are read together. Their slots come after all others.
-        self.combined = combine_codes(layout, self.count)
+        most = FEW_COMBINATIONS if n_rows < MANY_ROWS else MANY_COMBINATIONS
+        self.combined = combine_codes(layout, self.count, most)
         self.wide = self.count + sum(combined.size for combined in self.combined)
 
 
@@ -110,7 +116,7 @@ class KernelRows:
             n_rows=len(chunk.target),
             parts=tuple(parts),
             target=np.ascontiguousarray(target, np.uint16),
-            weight=np.ascontiguousarray(chunk.weight, np.float32),
+            weight=store(chunk.weight, np.float32),
             lines=lines[order],
             places=np.argsort(order),
             steps=steps[order],
@@ -128,8 +134,9 @@ class KernelRows:
             own = np.isin(lines[:, kernels.SLOT], combined.slots)
             if own.sum() < len(combined.slots):
                 continue
-            address = self._combine(combined).ctypes.data
-            line = [kernels.CODE8, combined.start, combined.size - 1, 1, address]
+            codes = self._combine(combined)
+            kind = kernels.CODE8 if codes.dtype == np.uint8 else kernels.CODE16
+            line = [kind, combined.start, combined.size - 1, 1, codes.ctypes.data]
             lines = np.concatenate([lines[~own], np.array([line], np.int64)])
         return lines[np.argsort(lines[:, kernels.KIND], kind="stable")]
 
@@ -211,6 +218,17 @@ class Sparse:
 
 def _address_of(part: Any) -> int:
     return int((part.addresses if isinstance(part, Sparse) else part).ctypes.data)
+
+
+def store(numbers: AnyArray, kind: Any) -> AnyArray:
+    """Return an array with a number per row, as kernels read it.
+
+    If all numbers are stored as one (`np.broadcast_to`), they fill a single tile of
+    rows, which kernels read again for each tile.
+    """
+    if numbers.strides == (0,):
+        numbers = numbers[: kernels.TILE]
+    return np.ascontiguousarray(numbers, kind)
 
 
 def _as_matrix(part: AnyArray) -> AnyArray:

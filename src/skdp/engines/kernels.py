@@ -27,6 +27,9 @@ from skdp.privacy.grid import FEATURE_BITS
 
 #: Number of rows in a tile.
 TILE = 2048
+#: Largest number of rows whose products are added up in float64. Sums then stay below
+#: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
+MOST_ROWS = 1 << 18
 #: A position is a whole number of knots times HAT plus a fraction of HAT.
 HAT_BITS = FEATURE_BITS
 HAT = 1 << HAT_BITS
@@ -552,6 +555,18 @@ def _round(
                     slopes[c, i] = np.trunc(slopes[c, i] * factor)
 
 
+@kernel()
+def _flush(sums: Floats, totals: npt.NDArray[np.int64]) -> None:
+    """Add the sums of all lanes to the totals, and set them to zero."""
+    for lane in range(len(sums)):
+        for c in range(sums.shape[1]):
+            for slot in range(sums.shape[2]):
+                value = np.int64(sums[lane, c, slot])
+                totals[0, c, slot] += value >> 32
+                totals[1, c, slot] += value & 0xFFFFFFFF
+    sums[:] = 0.0
+
+
 class SweepJob(NamedTuple):
     """A sweep over rows, as the kernel `sweep` reads it.
 
@@ -559,18 +574,20 @@ class SweepJob(NamedTuple):
     ----------
     ranges, n_ranges
         The address of an array int64 (m, 3), and m. For each range of rows it has the
-        index of the chunk, the first row, and the row after the last. A range has so
-        few rows that float64 adds them up exactly.
+        index of the chunk, the first row, and the row after the last. A range has at
+        most `MOST_ROWS` rows.
     taken
         The address of the number of ranges that threads have taken (int64). Each thread
         takes the next range until none is left.
     chunks, n_chunks
-        The address of an array int64 (n, 10), and n. For each chunk it has the
+        The address of an array int64 (n, 12), and n. For each chunk it has the
         addresses of the targets (uint16), weights (float32), caps (int32) and margins
         (float64), and the number of rows. The address of caps is 0 if rows have no
         caps, and that of margins is 0 if margins are not kept. Then come the first line
         and the end of two programs: for the columns whose weights changed, and for the
-        columns to add up. The last number is the divisor of the chunk's slopes.
+        columns to add up. Then comes the divisor of the chunk's slopes. The last two
+        numbers say whether each row has its own weight and its own cap (1), or whether
+        there is one tile of weights or caps, which all tiles of rows share (0).
     programs, n_lines
         The address of the programs of all chunks, int64 (lines, 5), and the number of
         lines.
@@ -627,7 +644,7 @@ def sweep(job: npt.NDArray[np.int64], thread: int) -> None:
     """
     ranges = carray(_int64(job[0]), (job[1], 3))
     taken = job[2]
-    chunks = carray(_int64(job[3]), (job[4], 10))
+    chunks = carray(_int64(job[3]), (job[4], 12))
     programs = carray(_int64(job[5]), (job[6], 5))
     moves = carray(_float64(job[7]), (job[8], job[9]))
     totals = carray(_int64(job[10]), (thread + 1, 2, job[8], job[9]))[thread]
@@ -637,15 +654,21 @@ def sweep(job: npt.NDArray[np.int64], thread: int) -> None:
     sums = np.zeros((lanes, k, moves.shape[1]))
     slopes, scratch = np.empty((k, TILE)), np.empty((2, TILE))
     index, fresh = np.empty(TILE, np.int32), np.zeros((k, TILE))
-    place = _take_next(taken)
+    added, place = 0, _take_next(taken)
     while place < len(ranges):
         rows, start, stop = chunks[ranges[place, 0]], ranges[place, 1], ranges[place, 2]
         moving, adding = programs[rows[5] : rows[6]], programs[rows[7] : rows[8]]
+        if added + stop - start > MOST_ROWS:
+            _flush(sums, totals)
+            added = 0
+        added += stop - start
         for first in range(start, stop, TILE):
             last = min(first + TILE, stop)
             target = carray(_uint16(rows[0]), last)[first:]
-            weight = carray(_float32(rows[1]), last)[first:]
-            caps = carray(_int32(rows[2]), last if rows[2] else 0)[first:]
+            at = first * rows[10]
+            weight = carray(_float32(rows[1]), at + last - first)[at:]
+            at = first * rows[11]
+            caps = carray(_int32(rows[2]), at + last - first if rows[2] else 0)[at:]
             if rows[3]:
                 margins, origin = carray(_float64(rows[3]), (k, rows[4])), 0
             else:
@@ -665,14 +688,8 @@ def sweep(job: npt.NDArray[np.int64], thread: int) -> None:
             )
             _round(slopes, weight, caps, parameters[SCALE] / rows[9], parameters[CAP])
             _add(adding, sums, slopes, first, last)
-        for lane in range(lanes):
-            for c in range(k):
-                for slot in range(moves.shape[1]):
-                    value = np.int64(sums[lane, c, slot])
-                    totals[0, c, slot] += value >> 32
-                    totals[1, c, slot] += value & 0xFFFFFFFF
-        sums[:] = 0.0
         place = _take_next(taken)
+    _flush(sums, totals)
     _take_next(job.ctypes.data + 8 * _FINISHED)
 
 

@@ -11,12 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from skdp.engines import kernels
-from skdp.engines.kernels import TILE, SweepJob
+from skdp.engines.kernels import MOST_ROWS, TILE, SweepJob
 from skdp.engines.team import Team
 
-#: Largest number of rows that one kernel call adds up in float64. Sums then stay below
-#: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
-MOST_ROWS = 1 << 18
 #: Rough number of column entries that make it worthwhile to use one more thread.
 TASK_ENTRIES = 1 << 21
 #: Number of ranges of rows per thread. With short ranges, all threads finish at about

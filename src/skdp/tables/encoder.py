@@ -67,7 +67,6 @@ class Encoder:
     def __init__(self, schema: Schema, intercept: bool, max_weight: float) -> None:
         self._schema, self._intercept = schema, intercept
         self._max_weight = max_weight
-        self._ones = np.ones(0, np.float32)
 
     def __call__(self, batch: Batch) -> Sequence[Chunk]:
         """Encode a batch."""
@@ -78,22 +77,8 @@ class Encoder:
             max_weight=self._max_weight,
         )
         if self._schema.unit is None:  # otherwise chunks are joined first
-            return [self._share(chunk) for chunk in made.chunks]
+            return [_compact(chunk) for chunk in made.chunks]
         return made.chunks
-
-    def _share(self, chunk: Chunk) -> Chunk:
-        """Return the chunk with a shared array of ones, if all its weights are 1.
-
-        This saves memory, because other chunks use the same array.
-        """
-        ones, target = self._ones, chunk.target
-        if len(ones) < len(chunk.weight):
-            ones = self._ones = np.ones(len(chunk.weight), np.float32)
-        own = ones[: len(chunk.weight)]
-        if target.dtype == np.uint8:  # engines read two bytes, and would make a copy
-            target = target.astype(np.uint16)
-        weight = own if np.array_equal(chunk.weight, own) else chunk.weight
-        return Chunk(chunk.parts, target, weight, chunk.divisor)
 
     def collect(
         self, encoded: Iterable[Sequence[Chunk]], in_memory: float | None = None
@@ -104,10 +89,23 @@ class Encoder:
         """
         parts = (chunk for chunks in encoded for chunk in chunks)
         if self._schema.unit is not None:
-            parts = (self._share(chunk) for chunk in _join_equal(parts))
+            parts = (_compact(chunk) for chunk in _join_equal(parts))
         kept = parts if in_memory == math.inf else limit_memory(parts, in_memory)
         layout = self._schema.layout(self._intercept)
         return Records(layout, tuple(kept), self._max_weight)
+
+
+def _compact(chunk: Chunk) -> Chunk:
+    """Return the chunk with a single 1 as all weights, if all its weights are 1.
+
+    This saves memory, and engines need not read the weights of each row.
+    """
+    target, weight = chunk.target, chunk.weight
+    if np.all(weight == 1.0):
+        weight = np.broadcast_to(np.float32(1.0), weight.shape)
+    if target.dtype == np.uint8:  # engines read two bytes, and would make a copy
+        target = target.astype(np.uint16)
+    return Chunk(chunk.parts, target, weight, chunk.divisor)
 
 
 def _join_equal(parts: Iterable[Chunk]) -> Iterator[Chunk]:

@@ -30,8 +30,8 @@ def get_machine_memory() -> int:
 
 
 #: Bytes of records that are kept in memory before a file is opened. This is 64 MiB, or
-#: a 256th of the memory of machines with more than 16 GiB.
-IN_MEMORY = max(1 << 26, get_machine_memory() // 256)
+#: an 80th of the memory of machines with more than 5 GiB.
+IN_MEMORY = max(1 << 26, get_machine_memory() // 80)
 _ALIGNED = 64
 
 
@@ -69,17 +69,20 @@ def limit_memory(
 
 
 def measure_size(chunk: Chunk) -> int:
-    """Return the number of bytes that a chunk takes, without shared weights."""
+    """Return the number of bytes that the arrays of a chunk take."""
     return sum(array.nbytes for array in _arrays(chunk))
 
 
 def _is_owned(weight: AnyArray) -> bool:
-    """Return whether a chunk has its own weights, not the shared array of ones."""
-    return weight.base is None
+    """Return whether the weights of a chunk take up memory.
+
+    They do not if all of them are one number in memory (`np.broadcast_to`).
+    """
+    return weight.strides != (0,)
 
 
 def _arrays(chunk: Chunk) -> list[AnyArray]:
-    """Return the arrays that take up memory in a chunk, without shared weights."""
+    """Return the arrays of a chunk that take up memory."""
     arrays: list[AnyArray] = []
     for part in chunk.parts:
         sparse = isinstance(part, csr_array)
