@@ -78,7 +78,7 @@ def batches(
         The number of rows of each person. By default the rows are counted first, which
         reads the columns of the unit once more.
     batch_rows : int
-        Largest number of rows of a batch. By default it is 2¹⁶, or 2²⁰ if the table is
+        Largest number of rows of a batch. By default it is 2¹⁸, or 2²⁰ if the table is
         in memory. Batches of wide tables have fewer rows.
     n_threads : int, optional
         The number of threads that convert cells. By default it is the number of cores.
@@ -103,7 +103,7 @@ def batches(
     pass the path of a file.
     """
     if batch_rows is None:  # threads wait for each other less often in long batches
-        batch_rows = 1 << (20 if readers.is_in_memory(table) else 16)
+        batch_rows = 1 << (20 if readers.is_in_memory(table) else 18)
     check(batch_rows >= 1, f"batch_rows must be at least 1, got {batch_rows}.")
     levels = _find_levels(schema)
     named, apart = _find_roles(schema, target, sample_weight)

@@ -113,6 +113,7 @@ class Levels:
     def __init__(self, column: Categorical) -> None:
         self.values = column.levels
         self.exact = column.codes
+        self._of_bytes: dict[np.dtype[Any], AnyArray] = {}
         sharing: dict[float, list[str]] = defaultdict(list)
         for key in self.exact:
             if (value := _exact_number(key)) is not None:
@@ -142,6 +143,12 @@ class Levels:
     def codes(self, cells: Iterable[object]) -> AnyArray:
         """Return the index of each cell's level, or MISSING, as int32."""
         return np.fromiter(map(self.code, cells), np.int32)
+
+    def codes_of_bytes(self, kind: np.dtype[Any]) -> AnyArray:
+        """Return `codes` of the 256 numbers of a type that takes one byte."""
+        if kind not in self._of_bytes:
+            self._of_bytes[kind] = self.codes(np.arange(256, dtype=np.uint8).view(kind))
+        return self._of_bytes[kind]
 
 
 class _CodeCache(dict[object, int]):
@@ -204,11 +211,7 @@ def codes(cells: Any, levels: Levels) -> AnyArray:
         return _text_codes(cells, levels)
     if cells.dtype.kind in _NUMBERS:
         if cells.dtype.itemsize == 1:  # only 256 possible numbers, so no need to sort
-            places = cells.view(np.uint8)
-            found = np.flatnonzero(np.bincount(places, minlength=256))
-            table = np.full(256, MISSING, np.int32)
-            table[found] = levels.codes(found.astype(np.uint8).view(cells.dtype))
-            return table[places]
+            return levels.codes_of_bytes(cells.dtype)[cells.view(np.uint8)]
         # tolist would turn a float32 into a float64, which prints more digits.
         unique, inverse = np.unique(cells, return_inverse=True)
         found = levels.codes(unique)

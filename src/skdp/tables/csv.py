@@ -185,13 +185,20 @@ def cut_blocks(
     A block has about `size` bytes. By default all bytes up to the end of the file are
     read.
     """
+    if not multiline:  # each line is a record
+        while block := file.read(int(min(size, left))):
+            if not block.endswith(b"\n"):
+                block += file.readline()
+            left -= len(block)
+            yield block
+        return
     rest = b""
     # A huge record is scanned again with each new piece. Pieces are at least as long as
     # the rest, so this happens only a few times.
     while piece := file.read(int(min(max(size, len(rest)), left))):
         left -= len(piece)
         block = rest + piece
-        end = find_last_end(block, delimiter) if multiline else block.rfind(b"\n") + 1
+        end = find_last_end(block, delimiter)
         if end:
             yield block[:end]
         rest = block[end:]
