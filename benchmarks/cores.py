@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +43,8 @@ LINES = {
     "caps": "caps",
     "gram": "Gram matrix",
     "reading and the rest": "reading, encoding and all else",
-    "loop": "a loop that only computes",
+    "idle loop": "a loop that leaves a core mostly idle",
+    "full loop": "a loop that keeps a core full",
 }
 PAGE = """# A fit on all cores
 
@@ -56,9 +57,14 @@ in one process. Times are medians of {times} fits, in seconds.
 
 "Others busy" is one thread while other processes keep the other cores busy. A core is
 slower then, because a processor runs a single core at a higher clock rate than all of
-them, so this is the fair comparison for many threads. The last line is a loop whose
-threads never wait for memory or for each other. A fit has the same bits for every
+them, so this is the fair comparison for many threads. A fit has the same bits for every
 number of threads.
+
+The last two lines show what the machine itself gains from more threads. Threads of
+these loops never wait for memory or for each other. In the first loop each operation
+waits for the one before. The second works on numbers that do not wait for each other,
+so it needs all of a core, and cores that share hardware slow each other down. A
+gradient is of this kind, so it can gain about as much as the second loop does.
 
 The threads of a gradient wait in compiled code for the next step, and never for the
 interpreter's lock. With {last} threads they worked {worked:.0%} of the time. The rest
@@ -136,18 +142,31 @@ def keep_busy(cores: int) -> Iterator[None]:
 
 
 @numba.njit(nogil=True)
-def compute(n: int) -> float:
-    """Compute for a while, without memory."""
+def compute_in_turn(n: int) -> float:
+    """Compute for a while, without memory: each operation needs the one before."""
     total = 0.0
     for i in range(n):
         total = total * 0.5 + i
     return total
 
 
-def time_loop(threads: int) -> float:
+@numba.njit(nogil=True)
+def compute_at_once(n: int) -> float:
+    """Compute for a while, on 1,024 numbers that stay in the core's fastest cache."""
+    numbers = np.ones(1024)
+    for _ in range(n // 128):
+        for i in range(len(numbers)):
+            numbers[i] = numbers[i] * 0.9 + 1.0
+    return float(numbers[0])
+
+
+LOOPS = {"idle loop": compute_in_turn, "full loop": compute_at_once}
+
+
+def time_loop(compute: Callable[[int], float], threads: int) -> float:
     """Return the seconds of a fixed amount of work on some threads."""
     compute(1)
-    n = 1 << 30
+    n = 1 << 29
     with ThreadPoolExecutor(threads) as pool:
         start = time.perf_counter()
         list(pool.map(compute, [n // threads] * threads))
@@ -193,7 +212,8 @@ def main() -> None:
             threads = 1 if name == BUSY else int(name)
             with keep_busy(cores - 1 if name == BUSY else 0):
                 found[name].append(time_fit(table, schema, threads))
-                found[name][-1]["loop"] = time_loop(threads)
+                for loop, compute in LOOPS.items():
+                    found[name][-1][loop] = time_loop(compute, threads)
     medians = {
         threads: {
             part: statistics.median(run[part] for run in runs) for part in runs[0]

@@ -10,8 +10,8 @@ contain the code. All sums are exact integers, so results stay the same, bit for
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,14 +47,17 @@ class CombinedCodes(NamedTuple):
         """Number of combinations."""
         return math.prod(self.shape)
 
-    def codes(self, parts: Mapping[int, AnyArray] | Sequence[AnyArray]) -> AnyArray:
-        """Return the code of each row's combination, in one or two bytes."""
-        kind = np.uint8 if self.size <= BYTE else np.uint16
+    @property
+    def kind(self) -> type[np.unsignedinteger[Any]]:
+        """The type of the combinations' codes, which has one or two bytes."""
+        return np.uint8 if self.size <= BYTE else np.uint16
+
+    def codes(self, parts: Mapping[int, AnyArray]) -> AnyArray:
+        """Return the code of each row's combination, from the codes of each group."""
         first, *others = zip(self.groups, self.shape, strict=True)
-        total: AnyArray = parts[first[0]].astype(kind)
+        total: AnyArray = parts[first[0]].astype(self.kind)
         for group, width in others:
-            total *= kind(width)
-            total += parts[group].astype(kind, copy=False)
+            total = total * self.kind(width) + parts[group].astype(self.kind)
         return total
 
     def spread(self, moves: FloatArray) -> None:

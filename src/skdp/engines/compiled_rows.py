@@ -88,7 +88,8 @@ class KernelRows:
             elif group.kind == "code":
                 narrow = part.dtype == np.uint8
                 kind = kernels.CODE8 if narrow else kernels.CODE16
-                if part.max(initial=0) > group.width or part.min(initial=0) < 0:
+                negative = part.dtype.kind != "u" and part.min(initial=0) < 0
+                if negative or part.max(initial=0) > group.width:
                     inside = (part >= 0) & (part < group.width)
                     part = np.where(inside, part, group.width)
                 part = np.ascontiguousarray(part, np.uint8 if narrow else np.uint16)
@@ -135,14 +136,17 @@ class KernelRows:
             if own.sum() < len(combined.slots):
                 continue
             codes = self._combine(combined)
-            kind = kernels.CODE8 if codes.dtype == np.uint8 else kernels.CODE16
-            line = [kind, combined.start, combined.size - 1, 1, codes.ctypes.data]
+            code = kernels.CODE8 if combined.kind == np.uint8 else kernels.CODE16
+            line = [code, combined.start, combined.size - 1, 1, codes.ctypes.data]
             lines = np.concatenate([lines[~own], np.array([line], np.int64)])
         return lines[np.argsort(lines[:, kernels.KIND], kind="stable")]
 
     def _combine(self, combined: CombinedCodes) -> AnyArray:
         if combined.start not in self.combined_codes:
-            self.combined_codes[combined.start] = combined.codes(self.parts)
+            codes = np.zeros(self.n_rows, combined.kind)
+            lines = self.lines[self.places[list(combined.groups)]]
+            kernels.combine_codes(lines, np.array(combined.shape), codes)
+            self.combined_codes[combined.start] = codes
         return self.combined_codes[combined.start]
 
     def combine_all(self, slots: Slots) -> None:

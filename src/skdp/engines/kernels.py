@@ -694,6 +694,26 @@ def sweep(job: npt.NDArray[np.int64], thread: int) -> None:
 
 
 @kernel(integers=True)
+def combine_codes(lines: Program, shape: npt.NDArray[np.int64], out: Codes) -> None:
+    """Write the code of each row's combination into `out`, which must be zero.
+
+    The lines tell where the columns of codes are, and `shape` has the number of codes
+    of each column.
+    """
+    n = len(out)
+    for g in range(len(lines)):
+        width, address = shape[g], lines[g, ADDRESS]
+        if lines[g, KIND] == CODE8:
+            narrow = carray(_uint8(address), n)
+            for i in range(n):
+                out[i] = out[i] * width + narrow[i]
+        else:
+            wide = carray(_uint16(address), n)
+            for i in range(n):
+                out[i] = out[i] * width + wide[i]
+
+
+@kernel(integers=True)
 def count_classes(
     target: npt.NDArray[np.uint16],
     weight: npt.NDArray[np.float32],

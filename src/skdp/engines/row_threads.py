@@ -18,7 +18,7 @@ from skdp.engines.team import Team
 TASK_ENTRIES = 1 << 21
 #: Number of ranges of rows per thread. With short ranges, all threads finish at about
 #: the same time.
-RANGES = 64
+RANGES = 128
 #: Number of shares of rows per thread if the rows are in a file. Each share takes a
 #: call from Python, and its memory is released afterwards.
 FILE_SHARES = 16
