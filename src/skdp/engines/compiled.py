@@ -326,24 +326,19 @@ class CompiledEngine:
         Rows of weight zero are left out, unless n_classes = 1. Codes beyond the last
         class count as the last class.
         """
-        if n_classes == 1:
-            chunks = self.records.chunks
-            shares = (len(c.target) * self.records.find_share(c) for c in chunks)
-            return big([sum(shares)])
 
-        def work(share: Ranges) -> npt.NDArray[np.int64]:
-            total = np.zeros(n_classes, np.int64)
-            for index, start, stop in share:
-                rows, counts = self._rows[index], np.zeros(n_classes, np.int64)
-                at = slice(start, stop)
-                chunk = self.records.chunks[index]
-                weight = np.ascontiguousarray(chunk.weight[at], np.float32)
-                kernels.count_classes(rows.target[at], weight, counts)
-                parts = self.records.find_share(chunk)
-                total += counts * parts
-            return total
+        def count(rows: KernelRows) -> npt.NDArray[np.int64]:
+            if n_classes == 1:
+                return np.array([rows.n_rows], np.int64)
+            found = np.zeros(n_classes, np.int64)
+            kernels.count_classes(rows.target, rows.weight, found)
+            return found
 
-        return big(sum(self._threads.run(work, 1), start=np.zeros(n_classes, np.int64)))
+        counts = self._threads.map(count, self._rows)
+        total = np.zeros(n_classes, np.int64)
+        for own, chunk in zip(counts, self.records.chunks, strict=True):
+            total += own * self.records.find_share(chunk)
+        return big(total)
 
 
 def _chunk_caps(slopes: Slopes, index: int, n_rows: int) -> npt.NDArray[np.int32]:

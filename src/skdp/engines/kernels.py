@@ -719,8 +719,11 @@ def count_classes(
     weight: npt.NDArray[np.float32],
     counts: npt.NDArray[np.int64],
 ) -> None:
-    """Add to `counts` the number of rows of each class, without rows of weight 0."""
-    last = len(counts) - 1
+    """Add to `counts` the number of rows of each class, without rows of weight 0.
+
+    There is a weight per row, or one tile of equal weights.
+    """
+    last, step = len(counts) - 1, len(weight) == len(target)
     for i in range(len(target)):
-        if weight[i] > 0:
+        if weight[i * step] > 0:
             counts[target[i] if target[i] < last else last] += 1

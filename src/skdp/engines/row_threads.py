@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cached_property
 from typing import Any
@@ -32,20 +32,13 @@ class Ranges:
     """Ranges of rows, which threads take one after another.
 
     A range consists of the index of a chunk, the first row, and the row after the last.
-    Threads that iterate over the same object share its ranges. Kernels share them too:
-    they read ranges from `array` (m, 3), and `taken` counts the ranges that were taken.
+    Kernels read ranges from `array` (m, 3), and `taken` counts the ranges that were
+    taken. Threads that get the same object share its ranges.
     """
 
     def __init__(self, array: npt.NDArray[np.int64]) -> None:
         self.array = array
         self.taken = np.zeros(1, np.int64)
-
-    @cached_property
-    def _left(self) -> Iterator[tuple[int, int, int]]:
-        return iter(self.array.tolist())
-
-    def __iter__(self) -> Iterator[tuple[int, int, int]]:
-        return self._left
 
 
 class Threads:

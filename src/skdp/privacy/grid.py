@@ -45,8 +45,8 @@ def truncate(values: FloatArray) -> FloatArray:
     integer of magnitude at most 2¹⁴. For values in [-1, 1], the magnitude of the result
     times 2⁻¹⁴ does not exceed the magnitude of the value.
     """
-    units: FloatArray = np.where(np.isnan(values), 0.0, values)
-    np.clip(units, -1.0, 1.0, out=units)
+    units: FloatArray = np.clip(values, -1.0, 1.0)
+    np.copyto(units, 0.0, where=np.isnan(units))  # nan passes through np.clip
     units *= FEATURE_ONE
     return np.trunc(units, out=units)
 

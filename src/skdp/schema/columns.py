@@ -223,8 +223,8 @@ class Numeric:
         """Return the values mapped to [0, 1], and a mask of the missing ones (nan)."""
         missing = np.isnan(values)
         # Change one array in place, because threads block each other when allocating.
-        above: FloatArray = np.where(missing, self.default, values)
-        np.clip(above, self.low, self.high, out=above)
+        above: FloatArray = np.clip(values, self.low, self.high)  # nan stays nan
+        np.copyto(above, self.default, where=missing)
         above -= self.low
         if self.scale == "log":
             np.log1p(above, out=above)
