@@ -4,7 +4,8 @@ The table has 20,000,000 rows and 9 columns, in memory. A fit is timed whole, an
 part: reading and encoding, the Gram matrix, caps and gradients. Numbers of threads take
 turns, and times are medians. One thread is timed twice: alone, and while other
 processes keep the other cores busy, because a processor runs a single core faster than
-all cores. Without ``--output``, the page docs/evidence/cores.md is written, too.
+all cores. Without ``--output``, the run is added to docs/evidence/cores.json, and the
+page docs/evidence/cores.md is written.
 
     python benchmarks/cores.py [--rows 20000000] [--threads 4 16] [--output FILE]
 """
@@ -49,9 +50,9 @@ LINES = {
 PAGE = """# A fit on all cores
 
 Written by `make bench NAME=cores` on a machine with {cores} cores.
-[cores.json](cores.json) has the numbers. The table has {rows:,} rows and 9 columns
-(5 numbers, 4 categories) and is a pandas frame in memory. Numbers of threads take turns
-in one process. Times are medians of {times} fits, in seconds.
+[cores.json](cores.json) has the numbers of all runs. The table has {rows:,} rows and
+9 columns (5 numbers, 4 categories) and is a pandas frame in memory. Numbers of threads
+take turns in one process. Times are medians of {times} fits, in seconds.
 
 {table}
 
@@ -65,6 +66,11 @@ these loops never wait for memory or for each other. In the first loop each oper
 waits for the one before. The second works on numbers that do not wait for each other,
 so it needs all of a core, and cores that share hardware slow each other down. A
 gradient is of this kind, so it can gain about as much as the second loop does.
+
+The machines were shared with others, so runs differ. How many times as fast {last}
+threads were as one, in each run (the table above is the last one):
+
+{runs}
 
 The threads of a gradient wait in compiled code for the next step, and never for the
 interpreter's lock. With {last} threads they worked {worked:.0%} of the time. The rest
@@ -173,8 +179,9 @@ def time_loop(compute: Callable[[int], float], threads: int) -> float:
         return time.perf_counter() - start
 
 
-def write_page(result: dict[str, Any]) -> None:
-    """Write the table of times."""
+def write_page(results: list[dict[str, Any]]) -> None:
+    """Write the times of the last run, and the ratios of all runs."""
+    *_, result = results
     found = result["seconds"]
     *_, last = found
     head = ["part", *found, f"{last} against 1", f"{last} against 1, others busy"]
@@ -188,7 +195,14 @@ def write_page(result: dict[str, Any]) -> None:
     worked = found[last]["gradient processor"]
     share = worked / (int(last) * found[last]["gradient"])
     slower = worked / found["1"]["gradient processor"]
-    page = PAGE.format(**result, table=table, last=last, worked=share, slower=slower)
+    parts = ("whole", "gradient", *LOOPS)
+    lines = [[LINES[part] for part in parts], ["---"] * len(parts)]
+    for run in results:
+        one, many = run["seconds"]["1"], run["seconds"][last]
+        lines.append([f"{one[part] / many[part]:.1f}" for part in parts])
+    runs = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    facts = {"table": table, "runs": runs, "last": last}
+    page = PAGE.format(**result, **facts, worked=share, slower=slower)
     (EVIDENCE / "cores.md").write_text(page, encoding="utf-8")
 
 
@@ -222,11 +236,13 @@ def main() -> None:
     }
     result = {"rows": options.rows, "cores": cores, "times": options.times}
     result["seconds"] = medians
-    text = json.dumps(result, indent=1) + "\n"
-    print(text)
-    Path(options.output or EVIDENCE / "cores.json").write_text(text)
+    known = EVIDENCE / "cores.json"
+    earlier = [] if options.output else json.loads(known.read_text(encoding="utf-8"))
+    text = json.dumps([*earlier, result], indent=1) + "\n"
+    print(json.dumps(result, indent=1))
+    Path(options.output or known).write_text(text, encoding="utf-8")
     if options.output is None:
-        write_page(result)
+        write_page([*earlier, result])
 
 
 if __name__ == "__main__":

@@ -35,7 +35,11 @@ UNIT = "unit"
 #: cells of each role (target, weights, ids).
 Cut = tuple[int, list[Cells], dict[str, Cells]]
 
-_TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
+#: Largest numbers of rows and of cells of a batch, for tables in memory and for files.
+#: Threads wait for each other less often in long batches, but files are read because
+#: memory is short.
+_MOST_IN_MEMORY = 1 << 20, 1 << 22
+_MOST_OF_FILE = 1 << 18, 1 << 21
 
 
 def batches(
@@ -102,8 +106,9 @@ def batches(
     the type of a whole column. Such changes are undone where possible. To avoid them,
     pass the path of a file.
     """
-    if batch_rows is None:  # threads wait for each other less often in long batches
-        batch_rows = 1 << (20 if readers.is_in_memory(table) else 18)
+    in_memory = readers.is_in_memory(table)
+    most_rows, most_cells = _MOST_IN_MEMORY if in_memory else _MOST_OF_FILE
+    batch_rows = most_rows if batch_rows is None else batch_rows
     check(batch_rows >= 1, f"batch_rows must be at least 1, got {batch_rows}.")
     levels = _find_levels(schema)
     named, apart = _find_roles(schema, target, sample_weight)
@@ -121,7 +126,7 @@ def batches(
     factors = None if class_weight is None else _read_factors(class_weight, schema)
     if ids is not None and row_counts is None:
         row_counts = ids.count(source)
-    rows = max(1, min(batch_rows, _TILE_CELLS // max(1, len(at))))
+    rows = max(1, min(batch_rows, most_cells // max(1, len(at))))
     convert = partial(
         _make_batch,
         schema=schema,

@@ -257,8 +257,10 @@ def is_installed(name: str) -> bool:
 
 
 def make_slices(n_rows: int, rows: int) -> Iterator[slice]:
-    """Return slices of at most `rows` rows, which cover `n_rows` rows."""
-    return (slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows))
+    """Return slices of nearly equal length, at most `rows`, that cover all rows."""
+    n_slices = max(1, -(-n_rows // rows))
+    step = max(1, -(-n_rows // n_slices))
+    return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
 
 
 def find_positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
