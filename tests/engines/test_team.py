@@ -167,14 +167,17 @@ def test_a_failed_sweep_is_an_error_and_not_the_end(monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_forked_process_makes_a_team_of_its_own():
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_forked_process_makes_a_team_of_its_own(fresh):
     engine = CompiledEngine(RECORDS, 2)
     expected = gradients(engine, 3)
     with warnings.catch_warnings(action="ignore"):
         child = os.fork()
     if child == 0:
-        del engine  # ends without waiting for threads that this process does not have
-        found = gradients(CompiledEngine(RECORDS, 2), 3)
+        if fresh:  # ends without waiting for threads that this process does not have
+            del engine
+            engine = CompiledEngine(RECORDS, 2)
+        found = gradients(engine, 3)
         same = all((a == b).all() for a, b in zip(found, expected, strict=True))
         os._exit(0 if same else 1)
     for _ in range(600):

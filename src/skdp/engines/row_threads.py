@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -63,14 +64,18 @@ class Threads:
     ) -> None:
         self._n_threads, self._sizes, self._rests = n_threads, sizes, rests
         self._known: dict[tuple[int, frozenset[int] | None], Any] = {}
+        self._pools = cache(lambda process: ThreadPoolExecutor(n_threads))
+        self._teams = cache(lambda process: Team(n_threads))
 
-    @cached_property
+    # A forked process has none of its parent's threads, so it makes its own.
+
+    @property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._n_threads)
+        return self._pools(os.getpid())
 
-    @cached_property
+    @property
     def _team(self) -> Team:
-        return Team(self._n_threads)
+        return self._teams(os.getpid())
 
     def map(self, work: Callable[[Any], Any], chunks: Iterable[Any]) -> list[Any]:
         """Return ``work(chunk)`` for each chunk."""
