@@ -61,7 +61,7 @@ def test_a_file_without_target_or_rows_will_do(call, files, here, models):
 
 
 def test_no_half_written_predictions(call, files, here, models, monkeypatch):
-    monkeypatch.setattr(command, "ROWS", 700)
+    monkeypatch.setattr(command, "ROWS", 600)
     made, times = skdp.LogisticRegression.predict, []
 
     def fail_later(model, rows):
@@ -74,7 +74,7 @@ def test_no_half_written_predictions(call, files, here, models, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(skdp.LogisticRegression, "predict", fail_later)
         code, _, err = call(*words, "--out", "new.csv")
-    assert times == [0, 700, 700, 700]
+    assert times == [0, 600, 600, 600]
     assert (code, err) == (2, "skdp: No space left on device.\n")
     assert list(here.iterdir()) == []
     (here / "new.csv").write_text("precious")

@@ -347,3 +347,9 @@ def test_a_seed_is_not_shown():
     source = Randomness(987654321)
     assert "987654321" not in repr(source) + str(source)
     assert "987654321" not in str(vars(source))
+
+
+@pytest.mark.parametrize("seed", [0.5, "1", np.random.default_rng(0)])
+def test_a_seed_is_an_integer(seed):
+    with pytest.raises(ValueError, match="random_state must be None or an integer"):
+        Randomness(seed)

@@ -163,7 +163,7 @@ def evaluate(
     scale = choose_scale(model, model.schema_, max_loss, max_residual)
     check(0 < confidence < 1, f"confidence must be in (0, 1), got {confidence}.")
     check_budget_types(epsilon, delta)
-    book = open_ledger(ledger, epsilon, random_state)
+    book, noise = open_ledger(ledger, epsilon, random_state), Randomness(random_state)
     name = model.engine if engine is None else engine
     check(
         not model._exposed or exposure is not None or offset is not None,
@@ -223,7 +223,7 @@ def evaluate(
                 scale=scale,
                 find_bounds=_list_bounds(model, wanted, max_residual),
                 confidence=confidence,
-                noise=Randomness(random_state),
+                noise=noise,
                 record=record,
             )
     return Evaluation(

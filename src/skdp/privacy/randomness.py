@@ -24,6 +24,8 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from skdp.schema import check
+
 Words = npt.NDArray[np.uint64]
 POOL = 4096
 
@@ -43,6 +45,10 @@ class Randomness:
     """
 
     def __init__(self, seed: int | None = None) -> None:
+        check(
+            seed is None or isinstance(seed, (int, np.integer)),
+            f"random_state must be None or an integer, got {type(seed).__name__}.",
+        )
         self.seeded = seed is not None
         self._keys = (f"skdp {seed} {call}".encode() for call in itertools.count())
         self._pool: list[int] = []
