@@ -382,6 +382,16 @@ def test_public_mistakes_raise(given, message):
         skdp.evaluate(LOGISTIC, X, Y, **({"epsilon": 1.0} | given))
 
 
+@pytest.mark.parametrize("high", [1e-200, 1e200])
+def test_a_range_whose_square_is_no_float_is_refused(high):
+    target = skdp.Numeric(0, high)
+    schema = skdp.Schema({"a": skdp.Numeric(0, 1)}, target=("y", target))
+    table = {"a": np.ones(20), "y": np.ones(20)}
+    model = skdp.LinearRegression(schema=schema, random_state=0).fit(table)
+    with pytest.raises(ValueError, match="Choose another unit for the target"):
+        skdp.evaluate(model, table, epsilon=1.0)
+
+
 def test_only_fitted_models_of_ours():
     for model, message in ((object(), "an skdp model"), (skdp.LinearSVC(), "fitted")):
         with pytest.raises(ValueError, match=message):

@@ -213,6 +213,11 @@ def choose_scale(
         return Scale(max_loss)
     column = check_numeric_target(schema.target_column)
     width = column.high - column.low
+    check(
+        1e-100 < width < 1e100,
+        "Scores square the target's numbers, so its range must be between 1e-100 and "
+        f"1e100 wide, got {width:g}. Choose another unit for the target.",
+    )
     largest = width if max_residual is None else float(max_residual)
     check(
         0 < largest <= width,
