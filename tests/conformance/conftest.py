@@ -46,6 +46,9 @@ class ImmediateCluster:
             result = task(*arguments)
         return SimpleNamespace(result=result, worker=on, status="finished")
 
+    def submit_all(self, task: Any, calls: list[tuple[str, tuple[Any, ...]]]) -> Any:
+        return [self.submit(task, *given, worker=one) for one, given in calls]
+
     def finish(self, futures: list[Any], workers: Any = ()) -> None:
         pass
 

@@ -87,12 +87,10 @@ class Partitions:
             tasks: dict[str, list[int]] = {}
             for number in sorted(self._homes if only is None else only):
                 tasks.setdefault(self._homes[number], []).append(number)
-            leaves = [
-                self.cluster.submit(
-                    dask_tasks.add_up, self._name, own, job, *futures, worker=worker
-                )
-                for worker, own in tasks.items()
-            ]
+            leaves = self.cluster.submit_all(
+                dask_tasks.add_up,
+                [(one, (self._name, own, job, *futures)) for one, own in tasks.items()],
+            )
             try:
                 answer = self.cluster.total(leaves, tasks)
             except WorkersLostError:

@@ -249,7 +249,7 @@ def _encode_column(cells: Any, column: Column) -> AnyArray:
         return codes.astype(np.uint8 if column.width < 256 else np.uint16)
     if column.kind == "hats":
         return grid.bound_positions(features, column.axes)
-    units = grid.truncate(features)
+    units = grid.truncate(features, out=features)  # a new array of its own
     if units.shape[1] > 1:
         units = grid.shrink_rows(units, float(grid.FEATURE_ONE**2))
     return units.astype(np.int16)

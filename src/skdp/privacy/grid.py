@@ -36,8 +36,10 @@ def round_up(value: float) -> float:
     return value * (1.0 + 2.0**-45)
 
 
-def truncate(values: FloatArray) -> FloatArray:
+def truncate(values: FloatArray, out: FloatArray | None = None) -> FloatArray:
     """Round feature values in [-1, 1] toward zero, to integers in units of 2⁻¹⁴.
+
+    The result is written into `out`, which may be `values`, or into a new array.
 
     Notes
     -----
@@ -45,7 +47,7 @@ def truncate(values: FloatArray) -> FloatArray:
     integer of magnitude at most 2¹⁴. For values in [-1, 1], the magnitude of the result
     times 2⁻¹⁴ does not exceed the magnitude of the value.
     """
-    units: FloatArray = np.clip(values, -1.0, 1.0)
+    units: FloatArray = np.clip(values, -1.0, 1.0, out=out)
     np.copyto(units, 0.0, where=np.isnan(units))  # nan passes through np.clip
     units *= FEATURE_ONE
     return np.trunc(units, out=units)

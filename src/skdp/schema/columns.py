@@ -351,16 +351,30 @@ class Categorical:
         each of the reader's values is looked up by its key. A code that is not an index
         of the values means that the cell is missing.
         """
-        default, codes, values = self.default_code, cells.codes, cells.values
-        inside = (codes >= 0) & (codes < len(values))
-        if values is self.levels:
-            return np.where(inside, codes, default)
-        known = [self.codes.get(level_key(value), default) for value in values]
-        return np.array([*known, default])[np.where(inside, codes, len(known))]
+        default, values = self.default_code, cells.values
+        places = limit_codes(cells.codes, len(values))
+        if values is self.levels and default == len(values):
+            return places
+        known: Sequence[int] = range(len(values))
+        if values is not self.levels:
+            known = [self.codes.get(level_key(value), default) for value in values]
+        result: npt.NDArray[Any] = np.array([*known, default], np.uint16)[places]
+        return result
 
     def find_units(self) -> tuple[FloatArray, FloatArray]:
         """Return offsets of zero and divisors of one, because levels have no unit."""
         return np.zeros(self.width), np.ones(self.width)
+
+
+def limit_codes(codes: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
+    """Return codes as indices from 0 to n. All that are not in [0, n) become n."""
+    if codes.dtype.kind not in "iu" or n > np.iinfo(codes.dtype).max:
+        with np.errstate(invalid="ignore"):  # nan becomes a negative number
+            codes = codes.astype(np.int64)
+    # Read as unsigned, negative numbers are larger than n.
+    unsigned = codes.view(f"u{codes.dtype.itemsize}")
+    places: npt.NDArray[Any] = np.minimum(unsigned, unsigned.dtype.type(n))
+    return places.view(codes.dtype)
 
 
 Target = Numeric | Categorical

@@ -144,8 +144,8 @@ class Pair:
         found = [p.compute_features(c) for p, c in zip(self.parts, cells, strict=True)]
         first, second = (np.reshape(values, len(values)) for values in found)
         null = (first >= a) | (second >= b)
-        if self.kind == "code":
-            return np.where(null, a * b, first * b + second)
+        if self.kind == "code":  # the codes of a part may have a single byte
+            return np.where(null, a * b, first.astype(np.int64) * b + second)
         none = np.array([a, 0.0])
         return np.where(null[:, None], none, np.stack([first, second], axis=1))
 

@@ -207,8 +207,11 @@ def _find_unit(type_: Any) -> str | None:
 
 
 def _indices(given: Any) -> AnyArray:
-    # Unsigned indices could not represent MISSING.
-    indices = given.indices.cast("int64", safe=False).fill_null(MISSING)
+    indices = given.indices
+    if not import_library("pyarrow.types").is_signed_integer(indices.type):
+        # Unsigned indices could not represent MISSING.
+        indices = indices.cast("int64", safe=False)
+    indices = indices.fill_null(MISSING)
     return np.asarray(indices.to_numpy(zero_copy_only=False))
 
 

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skdp.privacy.encoding import AnyArray, Coded
-from skdp.schema import Categorical, FloatArray, level_key
+from skdp.schema import Categorical, FloatArray, level_key, limit_codes
 
 MISSING = -1
 """Code of a cell that matches no level."""
@@ -247,12 +247,9 @@ def _compare_codes(cells: AnyArray, levels: Levels) -> AnyArray:
 
 def look_up(at: AnyArray, values: AnyArray, default: float) -> AnyArray:
     """Return ``values[at]``, and the default where `at` is out of range."""
-    if at.dtype == np.int8:  # read as unsigned, negative numbers are out of range
-        table = np.full(256, default, values.dtype)
-        table[: min(len(values), 128)] = values[:128]
-        return table[at.view(np.uint8)]
     padded = np.append(values, np.array(default, values.dtype))
-    return padded[np.where((at >= 0) & (at < len(values)), at, len(values))]
+    result: AnyArray = padded[limit_codes(at, len(values))]
+    return result
 
 
 def _real(cell: object) -> object:
