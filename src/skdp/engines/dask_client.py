@@ -120,9 +120,7 @@ class Cluster:
 
         async def send() -> list[Any]:  # runs in the thread that sends messages
             made = [self.submit(task, *given, worker=one) for one, given in calls]
-            for future in self._spent:
-                future.release()
-            self._spent = []
+            self._spent = []  # lets Dask delete the results
             return made
 
         futures: list[Any] = self.client.sync(send)

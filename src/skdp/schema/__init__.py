@@ -1,6 +1,6 @@
 """Describe the public facts about a table, in Python and in schema files."""
 
-from skdp.schema.columns import Categorical, Numeric, Target, level_key, limit_codes
+from skdp.schema.columns import Categorical, Numeric, Target, level_key
 from skdp.schema.layout import Group, Layout, name_record
 from skdp.schema.pairs import Column, Pair, split_hats
 from skdp.schema.schema import Schema
@@ -10,6 +10,7 @@ from skdp.schema.validation import (
     check,
     check_integer,
     count_in_words,
+    limit_codes,
 )
 from skdp.schema.vectors import Vector
 

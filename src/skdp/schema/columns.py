@@ -21,7 +21,13 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from skdp.schema.validation import FloatArray, check, check_numbers, list_values
+from skdp.schema.validation import (
+    FloatArray,
+    check,
+    check_numbers,
+    limit_codes,
+    list_values,
+)
 
 #: Largest number of levels in the description of a column.
 MOST_LEVELS = 12
@@ -358,23 +364,11 @@ class Categorical:
         known: Sequence[int] = range(len(values))
         if values is not self.levels:
             known = [self.codes.get(level_key(value), default) for value in values]
-        result: npt.NDArray[Any] = np.array([*known, default], np.uint16)[places]
-        return result
+        return np.array([*known, default], np.uint16).take(places)
 
     def find_units(self) -> tuple[FloatArray, FloatArray]:
         """Return offsets of zero and divisors of one, because levels have no unit."""
         return np.zeros(self.width), np.ones(self.width)
-
-
-def limit_codes(codes: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
-    """Return codes as indices from 0 to n. All that are not in [0, n) become n."""
-    if codes.dtype.kind not in "iu" or n > np.iinfo(codes.dtype).max:
-        with np.errstate(invalid="ignore"):  # nan becomes a negative number
-            codes = codes.astype(np.int64)
-    # Read as unsigned, negative numbers are larger than n.
-    unsigned = codes.view(f"u{codes.dtype.itemsize}")
-    places: npt.NDArray[Any] = np.minimum(unsigned, unsigned.dtype.type(n))
-    return places.view(codes.dtype)
 
 
 Target = Numeric | Categorical

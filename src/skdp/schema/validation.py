@@ -1,4 +1,4 @@
-"""Check public settings, and count things in words. Define types of arrays."""
+"""Check public settings, limit codes, count things in words, and define array types."""
 
 from __future__ import annotations
 
@@ -69,3 +69,14 @@ def list_values(values: Any, name: str) -> tuple[Any, ...]:
         f"{name} must be a list, got {values!r}. Write [{values!r}] for one entry.",
     )
     return tuple(values)
+
+
+def limit_codes(codes: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
+    """Return codes as indices from 0 to n. All that are not in [0, n) become n."""
+    if codes.dtype.kind not in "iu" or n > np.iinfo(codes.dtype).max:
+        with np.errstate(invalid="ignore"):  # nan becomes a negative number
+            codes = codes.astype(np.int64)
+    # Read as unsigned, negative numbers are larger than n.
+    unsigned = codes.view(f"u{codes.dtype.itemsize}")
+    places: npt.NDArray[Any] = np.minimum(unsigned, unsigned.dtype.type(n))
+    return places.view(codes.dtype)
