@@ -142,7 +142,7 @@ def test_weights_and_caps_that_all_rows_share_are_stored_once() -> None:
 def test_many_combinations_of_codes(
     monkeypatch: pytest.MonkeyPatch, n_outputs: int
 ) -> None:
-    monkeypatch.setattr(compiled_rows, "MANY_ROWS", 1)
+    monkeypatch.setattr(compiled_rows, "LONG_TABLE", 1)
     rng, n, levels = np.random.default_rng(0), 5000, [9, 16, 7, 2]
     columns = {f"c{i}": Categorical(range(w)) for i, w in enumerate(levels)}
     classes = tuple(range(max(2, n_outputs)))

@@ -6,7 +6,9 @@ import pytest
 from skdp.schema import limit_codes
 
 
-@pytest.mark.parametrize("kind", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize(
+    "kind", ["i1", "u1", "i2", ">i2", "u2", "i4", "u4", "i8", "u8"]
+)
 @pytest.mark.parametrize("n", [0, 3, 127, 128, 255, 256, 40_000, 70_000])
 def test_codes_that_are_no_index_become_the_last_place(kind, n):
     codes = np.frombuffer(np.random.default_rng(n).bytes(8000), kind).copy()

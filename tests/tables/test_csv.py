@@ -267,3 +267,8 @@ def test_a_mark_where_a_block_starts_changes_no_other_row(tmp_path):
         ]
         counts.add(sum(len(column[0]) for column in columns))
     assert len(counts) == 1
+
+
+def test_blocks_end_with_a_line_and_after_the_given_bytes():
+    file = io.BytesIO(b"a\nbbbbbbbb\nc\n")
+    assert list(reader.cut_blocks(file, b",", size=8, left=5)) == [b"a\nbbbbbbbb\n"]

@@ -11,18 +11,18 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
 from skdp.engines import kernels, matrix_kernels
-from skdp.engines.combined_codes import CombinedCodes, combine_codes
+from skdp.engines.combined_codes import BYTE, CombinedCodes, combine_codes
 from skdp.privacy.encoding import AnyArray, Chunk
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import Group, IntArray, Layout, check
 
 #: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
-#: Largest number of combinations of codes in a column. A table with many rows gets more
-#: combinations, because it takes time to add up the combinations after each sweep.
-FEW_COMBINATIONS, MANY_COMBINATIONS = 256, 4096
-#: Smallest number of rows of a table that gets many combinations.
-MANY_ROWS = 1 << 20
+#: Largest number of combinations of codes in a column of a table with at least
+#: `LONG_TABLE` rows. Other tables have at most `BYTE`, because it takes time to add up
+#: the combinations after each sweep.
+MANY_COMBINATIONS = 4096
+LONG_TABLE = 1 << 20
 #: Rough number of float64 numbers in a tile of rows, for matrix products.
 PIECE = 1 << 15
 
@@ -49,7 +49,7 @@ class Slots:
             ]
         )[self.group_of]
         #: Groups of codes that are read together. Their slots come after all others.
-        most = FEW_COMBINATIONS if n_rows < MANY_ROWS else MANY_COMBINATIONS
+        most = BYTE if n_rows < LONG_TABLE else MANY_COMBINATIONS
         self.combined = combine_codes(layout, self.count, most)
         self.wide = self.count + sum(combined.size for combined in self.combined)
 
@@ -145,7 +145,7 @@ class KernelRows:
         if combined.start not in self.combined_codes:
             codes = np.zeros(self.n_rows, combined.kind)
             lines = self.lines[self.places[list(combined.groups)]]
-            kernels.combine_codes(lines, np.array(combined.shape), codes)
+            kernels.combine_columns(lines, np.array(combined.shape), codes)
             self.combined_codes[combined.start] = codes
         return self.combined_codes[combined.start]
 

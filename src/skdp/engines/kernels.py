@@ -694,7 +694,7 @@ def sweep(job: npt.NDArray[np.int64], thread: int) -> None:
 
 
 @kernel(integers=True)
-def combine_codes(lines: Program, shape: npt.NDArray[np.int64], out: Codes) -> None:
+def combine_columns(lines: Program, shape: npt.NDArray[np.int64], out: Codes) -> None:
     """Write the code of each row's combination into `out`, which must be zero.
 
     The lines tell where the columns of codes are, and `shape` has the number of codes

@@ -187,9 +187,7 @@ class PrivateLinearModel(
         """
         private_rows = self.neighbours == "add-remove"
         where = self.engine, self.n_threads
-        placed = place_table(X, y, sample_weight, unit, *where)
-        table, y, weight, unit, make_engine = placed
-        engine = cache(make_engine)  # all releases use the same engine
+        table, y, weight, unit, engine = place_table(X, y, sample_weight, unit, *where)
         opened = open_table(
             table,
             y,
@@ -315,6 +313,7 @@ class PrivateLinearModel(
 
         If needed, first release the row count and a histogram of the weights.
         """
+        engine = cache(engine)  # all releases from these records use one engine
         if rows is None:
             rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
         if self.solver != OWN:

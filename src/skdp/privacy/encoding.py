@@ -245,7 +245,7 @@ def _encode_column(cells: Any, column: Column) -> AnyArray:
         return grid.bound_rows(cells, column.norm).astype(np.int16)
     features: AnyArray = column.compute_features(cells)
     if column.kind == "code":
-        codes: AnyArray = np.clip(features, 0, column.width)
+        codes: AnyArray = np.clip(features, 0, column.width, out=features)
         return codes.astype(np.uint8 if column.width < 256 else np.uint16)
     if column.kind == "hats":
         return grid.bound_positions(features, column.axes)

@@ -73,7 +73,8 @@ def list_values(values: Any, name: str) -> tuple[Any, ...]:
 
 def limit_codes(codes: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
     """Return codes as indices from 0 to n. All that are not in [0, n) become n."""
-    if codes.dtype.kind not in "iu" or n > np.iinfo(codes.dtype).max:
+    plain = codes.dtype.kind in "iu" and codes.dtype.isnative
+    if not plain or n > np.iinfo(codes.dtype).max:
         with np.errstate(invalid="ignore"):  # nan becomes a negative number
             codes = codes.astype(np.int64)
     # Read as unsigned, negative numbers are larger than n.

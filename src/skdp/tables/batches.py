@@ -36,8 +36,8 @@ UNIT = "unit"
 Cut = tuple[int, list[Cells], dict[str, Cells]]
 
 #: Largest numbers of rows and of cells of a batch, for tables in memory and for files.
-#: Threads wait for each other less often in long batches, but files are read because
-#: memory is short.
+#: In long batches, threads wait for each other less often. Files get shorter batches,
+#: because their tables may be too large for the memory.
 _MOST_IN_MEMORY = 1 << 20, 1 << 22
 _MOST_OF_FILE = 1 << 18, 1 << 21
 

@@ -186,7 +186,7 @@ def cut_blocks(
     read.
     """
     if not multiline:  # each line is a record
-        while block := file.read(int(min(size, left))):
+        while block := file.read(int(min(size, max(left, 0)))):
             if not block.endswith(b"\n"):
                 block += file.readline()
             left -= len(block)
