@@ -97,6 +97,18 @@ def test_a_float32_is_compared_by_its_own_digits():
     assert arrow.codes(pa.array(column.astype(np.float16)), levels).tolist() == [0]
 
 
+@pytest.mark.parametrize("type_", [pa.int8(), pa.uint8(), pa.int16(), pa.int64()])
+@pytest.mark.parametrize("n_levels", [3, 127, 128, 40_000])
+def test_small_integers_of_arrow(type_, n_levels):
+    """Numbers of one byte, missing ones too, have the codes of larger integers."""
+    levels = Levels(Categorical(list(range(n_levels))))
+    array = pa.array([9, 0, None, 2, 126, 127, None, 1, 5], type_)[1:-1]
+    found = arrow.codes(array, levels)
+    expected = [0, -1, 2, 126, 127, -1, 1]
+    assert found.tolist() == [code if code < n_levels else -1 for code in expected]
+    assert np.iinfo(found.dtype).max >= n_levels
+
+
 def test_a_missing_cell_does_not_change_the_levels_of_others():
     """It turns integers into floats, which would equal neighbouring levels."""
     levels = Levels(Categorical([2**53, 2**53 + 1, 5]))

@@ -108,13 +108,18 @@ def codes(given: Any, levels: Levels) -> AnyArray:
     if family == "number":
         if import_library("pyarrow.types").is_float16(given.type):
             return cells.codes(given.to_numpy(zero_copy_only=False), levels)
+        if given.type.bit_width == 8:  # only 256 possible numbers
+            found = cells.codes(given.fill_null(0).to_numpy(), levels)
+            if given.null_count:
+                found[given.is_null().to_numpy(zero_copy_only=False)] = MISSING
+            return found
         coded = given.dictionary_encode()
         # to_pylist would turn a float32 into a float64, which prints more digits.
         values = coded.dictionary.to_numpy(zero_copy_only=False)
         return cells.look_up(_indices(coded), levels.codes(values), MISSING)
     if family == "decimal":
         return levels.codes(given.to_pylist())
-    return np.full(len(given), MISSING, np.int32)
+    return np.full(len(given), MISSING, levels.kind)
 
 
 def _source(

@@ -113,6 +113,8 @@ class Levels:
     def __init__(self, column: Categorical) -> None:
         self.values = column.levels
         self.exact = column.codes
+        #: The smallest type that holds MISSING and the number of levels.
+        self.kind = np.min_scalar_type(-1 - len(self.exact))
         self._of_bytes: dict[np.dtype[Any], AnyArray] = {}
         sharing: dict[float, list[str]] = defaultdict(list)
         for key in self.exact:
@@ -141,8 +143,8 @@ class Levels:
         return MISSING if code is None else code
 
     def codes(self, cells: Iterable[object]) -> AnyArray:
-        """Return the index of each cell's level, or MISSING, as int32."""
-        return np.fromiter(map(self.code, cells), np.int32)
+        """Return the index of each cell's level, or MISSING."""
+        return np.fromiter(map(self.code, cells), self.kind)
 
     def codes_of_bytes(self, kind: np.dtype[Any]) -> AnyArray:
         """Return `codes` of the 256 numbers of a type that takes one byte."""
@@ -215,10 +217,10 @@ def codes(cells: Any, levels: Levels) -> AnyArray:
         # tolist would turn a float32 into a float64, which prints more digits.
         unique, inverse = np.unique(cells, return_inverse=True)
         found = levels.codes(unique)
-        return np.where(is_exact(unique), found, MISSING).astype(np.int32)[inverse]
+        return np.where(is_exact(unique), found, MISSING).astype(levels.kind)[inverse]
     if cells.dtype.kind == "c":
         return codes(numbers(cells), levels)
-    return np.full(len(cells), MISSING, np.int32)
+    return np.full(len(cells), MISSING, levels.kind)
 
 
 def _text_codes(cells: AnyArray, levels: Levels) -> AnyArray:
@@ -229,12 +231,12 @@ def _text_codes(cells: AnyArray, levels: Levels) -> AnyArray:
     if cells.dtype.kind in "OT" and not set(map(id, map(type, texts))) <= _HASHED:
         return levels.codes(texts)
     code = _CodeCache(levels).__getitem__
-    return np.fromiter(map(code, texts), np.int32, len(texts))
+    return np.fromiter(map(code, texts), levels.kind, len(texts))
 
 
 def _compare_codes(cells: AnyArray, levels: Levels) -> AnyArray:
     """Find the codes of strings by comparing all of them with one level at a time."""
-    result = np.full(len(cells), MISSING, np.int32)
+    result = np.full(len(cells), MISSING, levels.kind)
     rest = np.ones(len(cells), bool)
     for key, code in levels.exact.items():
         if not key.endswith("\0"):  # numpy drops it from both sides of a comparison
