@@ -16,7 +16,13 @@ import numpy.typing as npt
 
 from skdp.engines import kernels, matrix_kernels
 from skdp.engines.compilation import compile_sweep
-from skdp.engines.compiled_rows import KernelRows, NumbersFirst, Slots, store
+from skdp.engines.compiled_rows import (
+    KernelRows,
+    NumbersFirst,
+    Slots,
+    make_aligned,
+    store,
+)
 from skdp.engines.row_threads import Ranges, Threads
 from skdp.models import formulas
 from skdp.models.losses import Loss
@@ -299,7 +305,7 @@ class CompiledEngine:
         # Kernels are faster if the number of rows of B is a multiple of 8. Further rows
         # of zeros change no norm.
         width = -(-len(metric.units) // 8) * 8
-        columns = np.zeros((order.count, width))
+        columns = make_aligned(order.count, width)
         columns[order.of, : len(metric.units)] = (metric.units * order.worth).T
         caps = [np.zeros(rows.n_rows, np.int32) for rows in self._rows]
         where = np.array([own.ctypes.data for own in caps], np.int64)

@@ -14,7 +14,7 @@ from skdp.engines import kernels, matrix_kernels
 from skdp.engines.combined_codes import BYTE, CombinedCodes, combine_codes
 from skdp.privacy.encoding import AnyArray, Chunk
 from skdp.privacy.grid import FEATURE_ONE
-from skdp.schema import Group, IntArray, Layout, check
+from skdp.schema import FloatArray, Group, IntArray, Layout, check
 
 #: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
@@ -23,6 +23,8 @@ WIDE = 8
 #: the combinations after each sweep.
 MANY_COMBINATIONS = 4096
 LONG_TABLE = 1 << 20
+#: Number of bytes in a cache line.
+CACHE_LINE = 64
 #: Rough number of float64 numbers in a tile of rows, for matrix products.
 PIECE = 1 << 15
 
@@ -233,6 +235,17 @@ def store(numbers: AnyArray, kind: Any) -> AnyArray:
     if numbers.strides == (0,):
         numbers = numbers[: kernels.TILE]
     return np.ascontiguousarray(numbers, kind)
+
+
+def make_aligned(n: int, width: int) -> FloatArray:
+    """Return zeros (n, width) that start at the start of a cache line.
+
+    Vectors that lie across two cache lines take longer to read. If `width` is a
+    multiple of 8, no row has any.
+    """
+    numbers = np.zeros(n * width + 7)
+    first = -numbers.ctypes.data % CACHE_LINE // 8
+    return numbers[first : first + n * width].reshape(n, width)
 
 
 def _as_matrix(part: AnyArray) -> AnyArray:

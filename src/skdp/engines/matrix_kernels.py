@@ -282,7 +282,7 @@ def add_images(
     The array `columns` holds the columns of B.
     """
     width = dense.shape[1]
-    whole = width // 4 * 4
+    whole, fours = width // 4 * 4, len(slots) // 4 * 4
     for i in range(len(images)):
         out, row = images[i], dense[i]
         for j in range(0, whole, 4):
@@ -294,7 +294,14 @@ def add_images(
             a = columns[j]
             for r in range(len(out)):
                 out[r] += row[j] * a[r]
-        for g in range(len(slots)):
+        for g in range(0, fours, 4):
+            a = columns[slots[g] + codes[g, i]]
+            b = columns[slots[g + 1] + codes[g + 1, i]]
+            c = columns[slots[g + 2] + codes[g + 2, i]]
+            d = columns[slots[g + 3] + codes[g + 3, i]]
+            for r in range(len(out)):
+                out[r] += (a[r] + b[r]) + (c[r] + d[r])
+        for g in range(fours, len(slots)):
             a = columns[slots[g] + codes[g, i]]
             for r in range(len(out)):
                 out[r] += a[r]
