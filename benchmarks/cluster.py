@@ -43,6 +43,7 @@ import skdp
 from skdp.engines.dask_client import Cluster
 from skdp.engines.dask_engine import Part, Partitions
 from skdp.engines.dask_tasks import Job
+from skdp.privacy.encoding import Records
 from skdp.schema import Categorical, Numeric, Schema
 
 EVIDENCE = Path(__file__).parents[1] / "docs" / "evidence"
@@ -119,14 +120,14 @@ def find_work(stream: list[dict[str, Any]]) -> float:
     return statistics.median(max(pair) for pair in pairs)
 
 
-def return_zeros(partition: Any, n_threads: int, size: int) -> Any:
+def return_zeros(rows: Any, n_threads: int, size: int) -> Any:
     """Return a sum of the size of a gradient, without work."""
     return np.zeros(size, dtype=object)
 
 
 def read_nothing(*_: Any) -> Any:
-    """Return what stands for the rows of a partition."""
-    return object()
+    """Return a partition without rows."""
+    return Records(SCHEMA.layout(), ())
 
 
 def measure_tasks(size: int) -> tuple[float, float]:

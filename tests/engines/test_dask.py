@@ -1,5 +1,6 @@
 """The engine on a real cluster, whose workers come and go."""
 
+import asyncio
 import gc
 import logging
 import pickle
@@ -266,7 +267,7 @@ def test_no_value_of_a_record_is_in_a_log_or_a_key(cluster, frame, caplog):
         def fail(*arguments):
             raise KeyError(arguments)
 
-        patch.setattr(dask_tasks.Partition, "engine", fail)
+        patch.setattr(dask_tasks.HeldRows, "engine", fail)
         with pytest.raises(RuntimeError, match=r"A worker failed with KeyError\.$"):
             model().fit(good)
     assert SECRET not in caplog.text
@@ -325,6 +326,39 @@ def test_sums_of_many_workers_are_added_in_a_tree(cluster, monkeypatch):
 
 def _give(table, target):
     return [table]
+
+
+def test_a_sum_may_travel_for_longer_than_between_two_looks(cluster, monkeypatch):
+    monkeypatch.setattr(dask_client, "LOOK", 0.001)
+    with Client(cluster) as client:
+        connected, gather = dask_client.Cluster(), client.gather
+
+        async def be_slow(futures, asynchronous):
+            await asyncio.sleep(0.05)
+            return await gather(futures, asynchronous=asynchronous)
+
+        monkeypatch.setattr(client, "gather", be_slow)
+        task = connected.submit(dask_tasks.call, _give, 7, None)
+        assert connected.total([task]).total == [7]
+
+
+def test_tasks_that_are_cancelled_start_again(
+    cluster, folder, undisturbed, monkeypatch
+):
+    real, cancelled = dask_client.Cluster.submit_all, []
+
+    def cancel_once(self, task, calls):
+        futures = real(self, task, calls)
+        if not cancelled:
+            cancelled.extend(futures)
+            self.client.cancel(futures)
+        return futures
+
+    monkeypatch.setattr(dask_client.Cluster, "submit_all", cancel_once)
+    with Client(cluster):
+        made = model(engine="dask").fit(folder)
+    assert {future.status for future in cancelled} == {"cancelled"}
+    assert (made.weights_ == undisturbed).all()
 
 
 def test_an_error_names_its_file_and_no_cell(tmp_path):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
-from typing import Any, ClassVar, TypeVar
+from asyncio import run_coroutine_threadsafe
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from concurrent.futures import CancelledError
+from concurrent.futures import wait as wait_for_calls
+from typing import Any, ClassVar, NoReturn, TypeVar
 from weakref import finalize
 
 import dask
 from distributed import Client, LocalCluster, wait
-from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 
 from skdp.engines.dask_tasks import Answer, merge
@@ -132,15 +133,14 @@ class Cluster:
         The tasks are bound to `workers`. Raise WorkersLostError if one of these workers
         is lost first.
         """
+        if not self._watch(self._wait(futures), workers):
+            _refuse(futures)
 
-        def wait_for_all() -> None:
-            with self.client.as_current():
-                wait(futures, timeout=LOOK)
-
-        self._insist(wait_for_all, workers)
-        for future in futures:
-            if future.status != "finished":
-                _refuse(future)
+    async def _wait(self, futures: Sequence[Any]) -> bool:
+        """Wait until tasks are done, and return whether all of them have results."""
+        with self.client.as_current():
+            await wait(futures)
+        return all(future.status == "finished" for future in futures)
 
     def total(self, futures: Sequence[Any], workers: Collection[str] = ()) -> Answer:
         """Return the sum of the tasks' answers. The cluster adds them up in a tree."""
@@ -149,36 +149,40 @@ class Cluster:
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
             level = [self.submit(merge, group) for group in groups]
             self._spent = self._spent + level
-        self.finish(level, workers)
 
         async def gather() -> Any:
-            return await self.client.gather(level, asynchronous=True)
+            if await self._wait(level):
+                return await self.client.gather(level, asynchronous=True)
+            return None
 
-        # A worker may be lost with its answer after it has finished its task.
-        call = partial(self.client.sync, gather, callback_timeout=LOOK)
-        return merge(self._insist(call, workers))
+        answers = self._watch(gather(), workers)
+        if answers is None:
+            _refuse(level)
+        return merge(answers)
 
-    def _insist(self, call: Callable[[], T], workers: Collection[str]) -> T:
-        """Return the result of `call`. Call it again each time it raises TimeoutError.
+    def _watch(self, work: Coroutine[Any, Any, T], workers: Collection[str]) -> T:
+        """Return the result of `work`, and look for lost workers in the meantime.
 
-        Raise an error if one of `workers` is lost, or if no workers are left.
+        Raise an error if one of `workers` is lost, or if no workers are left. A worker
+        may be lost with its answer after it has finished its task.
         """
         alone = time.monotonic()
-        while True:
-            try:
-                return call()
-            except TimeoutError:
-                pass
-            except (FutureCancelledError, KilledWorker, OSError):
-                raise WorkersLostError from None
-            present = self._list_workers()
-            if not set(workers) <= set(present):
-                raise WorkersLostError
-            alone = time.monotonic() if present else alone
-            if time.monotonic() > alone + PATIENCE:
-                raise ClusterError(
-                    f"The cluster has had no workers for {PATIENCE:g} seconds."
-                )
+        running = run_coroutine_threadsafe(work, self.client.loop.asyncio_loop)
+        try:
+            while not wait_for_calls([running], LOOK).done:
+                present = self._list_workers()
+                if not set(workers) <= set(present):
+                    raise WorkersLostError
+                alone = time.monotonic() if present else alone
+                if time.monotonic() > alone + PATIENCE:
+                    raise ClusterError(
+                        f"The cluster has had no workers for {PATIENCE:g} seconds."
+                    )
+            return running.result()
+        except (CancelledError, KilledWorker, OSError):
+            raise WorkersLostError from None
+        finally:
+            running.cancel()
 
     def find_holders(self, futures: dict[int, Any]) -> dict[int, str]:
         """Return the worker that has the result of each task, by the task's number."""
@@ -224,10 +228,11 @@ def keep_trying(attempt: Callable[[], Any]) -> Any:
     )
 
 
-def _refuse(future: Any) -> None:
-    """Raise the error for a task that has no result."""
-    error = None if future.status in ("cancelled", "lost") else future.exception()
-    if error is None or isinstance(error, (FutureCancelledError, KilledWorker)):
+def _refuse(futures: Sequence[Any]) -> NoReturn:
+    """Raise the error for tasks of which at least one has no result."""
+    failed = [future for future in futures if future.status == "error"]
+    error = failed[0].exception() if failed else None
+    if error is None or isinstance(error, (CancelledError, KilledWorker)):
         raise WorkersLostError
     # A message may quote an argument, so it is shown only if it names a missing module.
     detail = f": {error}" if isinstance(error, ImportError) else ""

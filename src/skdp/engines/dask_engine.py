@@ -79,18 +79,29 @@ class Partitions:
         self._kept: dict[int, Any] = {}  # the futures that keep rows alive
         self._looked = -LOOK_FOR_MORE
 
-    def add_up(self, job: Job, *futures: Any, only: Sequence[int] | None = None) -> Any:
-        """Return the sum of a job over all partitions, or over those in `only`."""
+    def add_up(
+        self,
+        job: Job,
+        *futures: Any,
+        only: Sequence[int] | None = None,
+        own: Callable[[Sequence[int]], Any] | None = None,
+    ) -> Any:
+        """Return the sum of a job over all partitions, or over those in `only`.
+
+        If given, `own` returns the job's last argument for the partitions of a worker,
+        whose numbers it gets.
+        """
 
         def attempt() -> Any:
             self._settle()
             tasks: dict[str, list[int]] = {}
             for number in sorted(self._homes if only is None else only):
                 tasks.setdefault(self._homes[number], []).append(number)
-            leaves = self.cluster.submit_all(
-                dask_tasks.add_up,
-                [(one, (self._name, own, job, *futures)) for one, own in tasks.items()],
-            )
+            calls = []
+            for worker, numbers in tasks.items():
+                last = [] if own is None else [own(numbers)]
+                calls.append((worker, (self._name, numbers, job, *futures, *last)))
+            leaves = self.cluster.submit_all(dask_tasks.add_up, calls)
             try:
                 answer = self.cluster.total(leaves, tasks)
             except WorkersLostError:
@@ -278,15 +289,17 @@ class DaskEngine:
             return self._add_up(job, slopes.caps.future)
         if slopes.caps is None:
             return self._add_up(job, self._share(slopes))
-        # Caps of rows that are in this process are sent with the task.
-        own, start = {}, 0
-        for number, part in enumerate(self.partitions.parts):
-            stop = start + int(part.size)
-            own[number] = slopes.take_chunks(slice(start, stop))
-            start = stop
-        whole = Settings("", slopes.take_chunks(slice(0)))
-        job = Job(job.work, (units, at, whole), job.n_threads, own)
-        return self._add_up(job)
+        # Caps of rows that are in this process are sent with the tasks.
+        edges = np.cumsum([0, *(int(part.size) for part in self.partitions.parts)])
+
+        def find_own(numbers: Sequence[int]) -> Slopes:
+            runs = [range(edges[n], edges[n + 1]) for n in numbers]
+            return slopes.take_chunks([i for run in runs for i in run])
+
+        whole = Settings("", slopes.take_chunks([]))
+        job = self._job(dask_tasks.compute_gradient, units, at, whole)
+        total: BigInts = self.partitions.add_up(job, own=find_own)
+        return total
 
     def gram(self) -> BigInts:
         """Return the same Gram matrix as `ReferenceEngine.gram`."""

@@ -9,8 +9,7 @@ rows. Instead, tasks return errors as results.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from os import PathLike
 from os.path import exists
 from pathlib import Path
@@ -21,7 +20,7 @@ from weakref import WeakValueDictionary
 from distributed import get_worker
 
 from skdp.engines.choice import choose_engine, name_engine
-from skdp.privacy.encoding import Records
+from skdp.privacy.encoding import AnyArray, Records
 from skdp.privacy.persons import divide_slopes
 from skdp.privacy.queries import BigInts, Engine, Metric, Slopes, cap_slopes
 from skdp.schema import FloatArray, IntArray
@@ -71,16 +70,35 @@ class Partition:
         self.records = records
         self.error = error
         self.lock = Lock()
-        self._engine: Engine | None = None
-        self._capped: tuple[str, Slopes] | None = None
+        #: The rows of the last task whose first partition was this one.
+        self.rows: HeldRows | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Partition, (None, self.error)
 
+
+class HeldRows:
+    """The rows of all partitions of a task, with the engine that adds them up."""
+
+    def __init__(self, parts: Sequence[Records]) -> None:
+        self.parts = parts
+        chunks = tuple(chunk for part in parts for chunk in part.chunks)
+        self.records = replace(parts[0], chunks=chunks)
+        self._engine: Engine | None = None
+        self._capped: tuple[str, Slopes] | None = None
+
+    @classmethod
+    def of(cls, partitions: Sequence[Partition]) -> HeldRows:
+        """Return the rows of some partitions, as the same object for each task."""
+        parts = [one.records for one in partitions if one.records is not None]
+        first = partitions[0]
+        if first.rows is None or [*map(id, parts)] != [*map(id, first.rows.parts)]:
+            first.rows = cls(parts)
+        return first.rows
+
     def engine(self, n_threads: int) -> Engine:
         """Return the engine that adds up the rows."""
         if self._engine is None:
-            assert self.records is not None
             # A worker uses the engine named by SKDP_ENGINE, unless that is Dask itself.
             name = name_engine()
             name = "compiled" if name.startswith("dask") else name
@@ -88,7 +106,7 @@ class Partition:
         return self._engine
 
     def slopes(self, settings: Settings, engine: Engine) -> Slopes:
-        """Return the slopes, with caps for this partition's rows where needed."""
+        """Return the slopes, with caps for these rows where needed."""
         if settings.metric is None and not settings.divide:
             return settings.slopes
         if self._capped is None or self._capped[0] != settings.name:
@@ -121,25 +139,21 @@ class Answer:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Job:
-    """A function of a partition, with the arguments that all partitions share.
+    """A function of rows, with the arguments that all partitions share.
 
     Attributes
     ----------
     work : callable
-        ``work(partition, n_threads, *arguments)`` returns a partition's part of a sum.
+        ``work(rows, n_threads, *arguments)`` returns the part of a sum for some rows.
     arguments : tuple
-        Public values. Values that differ between partitions are in `own`.
+        Public values.
     n_threads : int, optional
         The threads of each worker. By default, as many as Dask gives to the worker.
-    own : dict
-        The value of a further, last argument for each partition, by the partition's
-        number. If this is empty, there is no such argument.
     """
 
     work: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
     n_threads: int | None = None
-    own: dict[int, Any] = field(default_factory=dict)
 
 
 def hold(name: Name, read: Read, *arguments: Any) -> Partition:
@@ -161,8 +175,8 @@ def add_up(table: str, numbers: Sequence[int], job: Job, *arguments: Any) -> Ans
     """Return the sum of a job over the partitions `numbers`.
 
     If this worker lacks the rows of some partitions, the answer lists these partitions
-    instead. `arguments` are results of other tasks. They are passed to the job's
-    function after the job's own arguments.
+    instead. `arguments` are results of other tasks, or values for these partitions
+    alone. They are passed to the job's function after the job's own arguments.
     """
     try:
         worker = get_worker()
@@ -178,18 +192,9 @@ def add_up(table: str, numbers: Sequence[int], job: Job, *arguments: Any) -> Ans
         if missing:
             return Answer(missing=missing)
         threads = job.n_threads or worker.state.nthreads
-        each = -(-threads // len(ready))
-
-        def run(number: int) -> Any:
-            own = (job.own[number],) if job.own else ()
-            partition = ready[number]
-            with partition.lock:
-                return job.work(partition, each, *job.arguments, *arguments, *own)
-
-        if threads == 1 or len(ready) == 1:
-            return Answer(_sum([run(number) for number in ready]))
-        with ThreadPoolExecutor(min(threads, len(ready))) as pool:
-            return Answer(_sum(list(pool.map(run, ready))))
+        with ready[numbers[0]].lock:
+            rows = HeldRows.of(list(ready.values()))
+            return Answer(job.work(rows, threads, *job.arguments, *arguments))
     except Exception as error:
         return Answer(error=_make_public(error))
 
@@ -241,40 +246,39 @@ def share(settings: Settings) -> Settings:
 
 
 def compute_gradient(
-    partition: Partition,
+    rows: HeldRows,
     n_threads: int,
     units: FloatArray,
     at: IntArray,
     settings: Settings,
     slopes: Slopes | None = None,
 ) -> BigInts:
-    """Return the gradient of a partition. If given, `slopes` overrides `settings`."""
-    engine = partition.engine(n_threads)
-    own = partition.slopes(settings, engine) if slopes is None else slopes
+    """Return the gradient of some rows. If given, `slopes` overrides `settings`."""
+    engine = rows.engine(n_threads)
+    own = rows.slopes(settings, engine) if slopes is None else slopes
     return engine.gradient(units, at, own)
 
 
-def compute_gram(partition: Partition, n_threads: int) -> BigInts:
-    """Return the Gram matrix of a partition."""
-    return partition.engine(n_threads).gram()
+def compute_gram(rows: HeldRows, n_threads: int) -> BigInts:
+    """Return the Gram matrix of some rows."""
+    return rows.engine(n_threads).gram()
 
 
-def count_classes(partition: Partition, n_threads: int, n_classes: int) -> BigInts:
-    """Return `Engine.counts` of a partition."""
-    return partition.engine(n_threads).counts(n_classes)
+def count_classes(rows: HeldRows, n_threads: int, n_classes: int) -> BigInts:
+    """Return `Engine.counts` of some rows."""
+    return rows.engine(n_threads).counts(n_classes)
 
 
 def compute_caps(
-    partition: Partition, n_threads: int, metric: Metric, slopes: Slopes
-) -> Sequence[Any]:
-    """Return the caps of a partition's rows."""
-    return partition.engine(n_threads).caps(metric, slopes)
+    rows: HeldRows, n_threads: int, metric: Metric, slopes: Slopes
+) -> Sequence[AnyArray]:
+    """Return the caps of some rows."""
+    return rows.engine(n_threads).caps(metric, slopes)
 
 
-def apply(partition: Partition, n_threads: int, work: Callable[[Records], Any]) -> Any:
-    """Call a function with a partition's records, and return its result."""
-    assert partition.records is not None
-    return work(partition.records)
+def apply(rows: HeldRows, n_threads: int, work: Callable[[Records], Any]) -> Any:
+    """Call a function with the records of some rows, and return its result."""
+    return work(rows.records)
 
 
 def _sum(parts: list[Any]) -> Any:

@@ -169,9 +169,9 @@ class Slopes:
         caps = np.full(len(raw), np.inf) if self.caps is None else self.caps[i][at]
         return self.grid.units(raw, caps)
 
-    def take_chunks(self, at: slice) -> Slopes:
+    def take_chunks(self, at: Sequence[int]) -> Slopes:
         """Return these slopes for only the chunks `at` of the table."""
-        return replace(self, caps=None if self.caps is None else self.caps[at])
+        return replace(self, caps=self.caps and [self.caps[i] for i in at])
 
 
 def cap_slopes(engine: Engine, slopes: Slopes, metric: Metric) -> Slopes:
