@@ -10,7 +10,7 @@ contain the code. All sums are exact integers, so results stay the same, bit for
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,6 +79,26 @@ class CombinedCodes(NamedTuple):
             rest = rest.reshape(len(sums), width, -1)
             sums[:, slot : slot + width] += rest.sum(axis=2)
             rest = rest.sum(axis=1)  # without this group
+
+
+def list_lines(combined: Sequence[CombinedCodes]) -> npt.NDArray[np.int64]:
+    """Describe combinations to compiled code, by lines int64 (groups, 5).
+
+    A line has the first slot of the combinations, and of a group: its first slot, its
+    number of slots, and the numbers of combinations of the groups before and after it.
+    """
+    lines = [
+        (
+            one.start,
+            slot,
+            width,
+            math.prod(one.shape[:g]),
+            math.prod(one.shape[g + 1 :]),
+        )
+        for one in combined
+        for g, (slot, width) in enumerate(zip(one.slots, one.shape, strict=True))
+    ]
+    return np.array(lines, np.int64).reshape(-1, 5)
 
 
 def combine_codes(layout: Layout, start: int, most: int = BYTE) -> list[CombinedCodes]:

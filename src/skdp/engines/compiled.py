@@ -163,7 +163,8 @@ class CompiledEngine:
                 *(chunks.ctypes.data, len(chunks)),
                 *(programs.ctypes.data, len(programs)),
                 *(moves.ctypes.data, *moves.shape),
-                totals.ctypes.data,
+                *(slots.lines.ctypes.data, len(slots.lines)),
+                *(totals.ctypes.data, slots.count),
                 lanes,
                 formula.code,
                 formula.parameters.ctypes.data,
@@ -172,10 +173,8 @@ class CompiledEngine:
 
         entries = n_outputs * (16 + len(changed) + len(at))
         self._weights = None  # invalid until all margins have been moved
-        shape = 2, n_outputs, slots.wide
+        shape = 2, n_outputs, slots.count
         total = self._threads.sweep(make_job, shape, entries)
-        for combined in slots.combined:
-            combined.gather(total.reshape(-1, slots.wide))
         self._asked = units.copy()
         if kept_margins:
             self._weights = self._asked

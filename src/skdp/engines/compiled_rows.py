@@ -11,7 +11,12 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
 from skdp.engines import kernels, matrix_kernels
-from skdp.engines.combined_codes import BYTE, CombinedCodes, combine_codes
+from skdp.engines.combined_codes import (
+    BYTE,
+    CombinedCodes,
+    combine_codes,
+    list_lines,
+)
 from skdp.privacy.encoding import AnyArray, Chunk
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import FloatArray, Group, IntArray, Layout, check
@@ -54,6 +59,7 @@ class Slots:
         most = BYTE if n_rows < LONG_TABLE else MANY_COMBINATIONS
         self.combined = combine_codes(layout, self.count, most)
         self.wide = self.count + sum(combined.size for combined in self.combined)
+        self.lines = list_lines(self.combined)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

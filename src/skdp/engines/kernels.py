@@ -567,6 +567,25 @@ def _flush(sums: Floats, totals: npt.NDArray[np.int64]) -> None:
     sums[:] = 0.0
 
 
+@kernel(integers=True)
+def _gather(lines: Program, totals: npt.NDArray[np.int64]) -> None:
+    """Add the totals (2, k, slots) of each combination to the totals of its codes.
+
+    `lines` is `combined_codes.list_lines`.
+    """
+    for line in range(len(lines)):
+        start, slot, width = lines[line, 0], lines[line, 1], lines[line, 2]
+        before, after = lines[line, 3], lines[line, 4]
+        for word in range(2):
+            for c in range(totals.shape[1]):
+                own, place = totals[word, c], start
+                for _ in range(before):
+                    for code in range(slot, slot + width):
+                        for other in range(place, place + after):
+                            own[code] += own[other]
+                        place += after
+
+
 class SweepJob(NamedTuple):
     """A sweep over rows, as the kernel `sweep` reads it.
 
@@ -594,10 +613,14 @@ class SweepJob(NamedTuple):
     moves, n_outputs, n_slots
         The address of the changes of the weights, float64 (k, slots), and the two
         sizes. If margins are not kept, they start at zero.
-    totals
-        The address of the output, int64 (threads, 2, k, slots), to which `sweep` adds.
-        A sum is totals[:, 0] · 2³² + totals[:, 1], because one word is too short for
-        the sum over 2²⁸ persons.
+    combined, n_combined
+        The address of `combined_codes.list_lines`, int64 (lines, 5), and the number of
+        lines.
+    totals, n_totals
+        The address of the output, int64 (threads, 2, k, n_totals), for the first
+        n_totals slots, which are those without combinations. A sum is
+        totals[:, 0] · 2³² + totals[:, 1], because one word is too short for the sum
+        over 2²⁸ persons.
     lanes
         The number of accumulators that rows use in turn, 1 or 4.
     formula, parameters, table, n_entries
@@ -617,7 +640,10 @@ class SweepJob(NamedTuple):
     moves: int
     n_outputs: int
     n_slots: int
+    combined: int
+    n_combined: int
     totals: int
+    n_totals: int
     lanes: int
     formula: int
     parameters: int
@@ -637,20 +663,22 @@ def sweep(job: npt.NDArray[np.int64], thread: int) -> None:
 
     Parameters
     ----------
-    job : int64 (17,)
+    job : int64 (20,)
         Addresses and sizes, as `SweepJob` lists them.
     thread : int
-        Which of the job's totals this call adds to.
+        Which of the job's totals this call writes.
     """
     ranges = carray(_int64(job[0]), (job[1], 3))
     taken = job[2]
     chunks = carray(_int64(job[3]), (job[4], 12))
     programs = carray(_int64(job[5]), (job[6], 5))
     moves = carray(_float64(job[7]), (job[8], job[9]))
-    totals = carray(_int64(job[10]), (thread + 1, 2, job[8], job[9]))[thread]
-    lanes, formula = job[11], job[12]
-    parameters, table = carray(_float64(job[13]), 7), carray(_float64(job[14]), job[15])
+    combined = carray(_int64(job[10]), (job[11], 5))
+    result = carray(_int64(job[12]), (thread + 1, 2, job[8], job[13]))[thread]
+    lanes, formula = job[14], job[15]
+    parameters, table = carray(_float64(job[16]), 7), carray(_float64(job[17]), job[18])
     k = len(moves)
+    totals = np.zeros((2, k, moves.shape[1]), np.int64)
     sums = np.zeros((lanes, k, moves.shape[1]))
     slopes, scratch = np.empty((k, TILE)), np.empty((2, TILE))
     index, fresh = np.empty(TILE, np.int32), np.zeros((k, TILE))
@@ -690,6 +718,8 @@ def sweep(job: npt.NDArray[np.int64], thread: int) -> None:
             _add(adding, sums, slopes, first, last)
         place = _take_next(taken)
     _flush(sums, totals)
+    _gather(combined, totals)
+    result[:] = totals[:, :, : job[13]]
     _take_next(job.ctypes.data + 8 * _FINISHED)
 
 

@@ -28,9 +28,10 @@ from numba.extending import intrinsic
 from skdp.engines import kernels
 from skdp.engines.kernels import SweepJob
 
-#: Words of a job that follow its fields: whether the threads must end, and the
-#: addresses of two C functions that acquire and release a lock.
-END, ACQUIRE, RELEASE = range(len(SweepJob._fields), len(SweepJob._fields) + 3)
+#: Words after the fields of a job: whether the threads must end, and the addresses of
+#: two C functions that acquire and release a lock. They do not depend on the number of
+#: fields, because numba keeps compiled code until this file changes.
+END, ACQUIRE, RELEASE = 61, 62, 63
 
 Words = npt.NDArray[np.int64]
 
