@@ -17,9 +17,8 @@ from skdp.engines.team import Team
 
 #: Rough number of column entries that make it worthwhile to use one more thread.
 TASK_ENTRIES = 1 << 21
-#: Number of ranges of rows per thread. With short ranges, all threads finish at about
-#: the same time.
-RANGES = 128
+#: Smallest number of rows of a range, except at the end of a chunk.
+LEAST_ROWS = 4 * TILE
 #: Number of shares of rows per thread if the rows are in a file. Each share takes a
 #: call from Python, and its memory is released afterwards.
 FILE_SHARES = 16
@@ -181,19 +180,27 @@ class Threads:
     def _cut(
         self, n_threads: int, only: frozenset[int] | None = None
     ) -> npt.NDArray[np.int64]:
-        """Divide all rows, or the rows of the chunks in `only`, into ranges (m, 3)."""
+        """Divide all rows, or the rows of the chunks in `only`, into ranges (m, 3).
+
+        A core reads long ranges faster, because it fetches memory ahead. The first
+        ranges are long, and they become shorter, so all threads finish at about the
+        same time. Ranges of rows in files have about the same length.
+        """
         if (n_threads, only) not in self._known:
             sizes = [
                 size if only is None or index in only else 0
                 for index, size in enumerate(self._sizes)
             ]
-            length = sum(sizes) // (RANGES * n_threads)
-            length = min(max(TILE, length), MOST_ROWS)
-            ranges = []
-            for i, size in enumerate(sizes):
-                pieces = max(1, -(-size // length))
-                step = max(1, -(-size // (pieces * TILE))) * TILE
-                ranges += [(i, s, min(s + step, size)) for s in range(0, size, step)]
+            ranges, left, equal = [], sum(sizes), sum(sizes) // FILE_SHARES
+            for index, size in enumerate(sizes):
+                start = 0
+                while start < size:
+                    length = (equal if any(self._rests) else left // 2) // n_threads
+                    length = min(max(length, LEAST_ROWS), MOST_ROWS) // TILE * TILE
+                    stop = min(start + length, size)
+                    ranges.append((index, start, stop))
+                    left -= stop - start
+                    start = stop
             found = np.array(ranges, np.int64).reshape(-1, 3)
             self._known[n_threads, only] = found
         ranges_of: npt.NDArray[np.int64] = self._known[n_threads, only]
