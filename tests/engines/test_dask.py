@@ -333,9 +333,9 @@ def test_a_sum_may_travel_for_longer_than_between_two_looks(cluster, monkeypatch
     with Client(cluster) as client:
         connected, gather = dask_client.Cluster(), client.gather
 
-        async def be_slow(futures, asynchronous):
+        async def be_slow(futures, **options):
             await asyncio.sleep(0.05)
-            return await gather(futures, asynchronous=asynchronous)
+            return await gather(futures, **options)
 
         monkeypatch.setattr(client, "gather", be_slow)
         task = connected.submit(dask_tasks.call, _give, 7, None)

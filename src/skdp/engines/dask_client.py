@@ -150,13 +150,16 @@ class Cluster:
             level = [self.submit(merge, group) for group in groups]
             self._spent = self._spent + level
 
-        async def gather() -> Any:
-            if await self._wait(level):
-                return await self.client.gather(level, asynchronous=True)
-            return None
+        async def gather() -> list[Answer]:
+            if not await self._wait(level):
+                return []
+            # Answers that are lost after all are simply left out, without a message.
+            skip = {"errors": "skip", "asynchronous": True}
+            found: list[Answer] = await self.client.gather(level, **skip)
+            return found
 
         answers = self._watch(gather(), workers)
-        if answers is None:
+        if len(answers) < len(level):
             _refuse(level)
         return merge(answers)
 
