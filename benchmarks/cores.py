@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pandas as pd
 
@@ -44,8 +44,7 @@ LINES = {
     "caps": "caps",
     "gram": "Gram matrix",
     "reading and the rest": "reading, encoding and all else",
-    "idle loop": "a loop that leaves a core mostly idle",
-    "full loop": "a loop that keeps a core full",
+    "apart": "gradients in processes that share nothing",
 }
 PAGE = """# A fit on all cores
 
@@ -61,11 +60,10 @@ slower then, because a processor runs a single core at a higher clock rate than 
 them, so this is the fair comparison for many threads. A fit has the same bits for every
 number of threads.
 
-The last two lines show what the machine itself gains from more threads. Threads of
-these loops never wait for memory or for each other. In the first loop each operation
-waits for the one before. The second works on numbers that do not wait for each other,
-so it needs all of a core, and cores that share hardware slow each other down. A
-gradient is of this kind, so it can gain about as much as the second loop does.
+The last line shows what the machine itself can give. The gradients are computed again,
+by as many processes as threads. Each has its own part of the rows, and none ever waits
+for another. The time is the mean over processes, as if all had finished together. No
+program whose threads wait for each other after each step can be faster.
 
 The machines were shared with others, so runs differ. How many times as fast {last}
 threads were as one, in each run (the table above is the last one):
@@ -82,6 +80,10 @@ lock between calls of numpy.
 SECONDS: dict[str, float] = defaultdict(float)
 #: Processor seconds of each part, of all threads together.
 WORKED: dict[str, float] = defaultdict(float)
+#: The engine and the arguments of the last gradient of all coordinates.
+SAMPLE: list[Any] = []
+#: The full steps of a fit, and how many of them `time_apart` computes.
+STEPS, APART_STEPS = 80, 24
 #: The column for one thread while the other cores are busy.
 BUSY = "1, others busy"
 
@@ -97,6 +99,8 @@ class TimedEngine(compiled.CompiledEngine):
         def timed(*arguments: Any) -> Any:
             start, worked = time.perf_counter(), time.process_time()
             result = found(*arguments)
+            if name == "gradient" and len(arguments[0]) == len(arguments[1]):
+                SAMPLE[:] = self, *arguments
             SECONDS[name] += time.perf_counter() - start
             WORKED[name] += time.process_time() - worked
             return result
@@ -147,36 +151,31 @@ def keep_busy(cores: int) -> Iterator[None]:
             other.wait()
 
 
-@numba.njit(nogil=True)
-def compute_in_turn(n: int) -> float:
-    """Compute for a while, without memory: each operation needs the one before."""
-    total = 0.0
-    for i in range(n):
-        total = total * 0.5 + i
-    return total
+def time_apart(n: int) -> float:
+    """Return the mean seconds of n processes for the gradients of their own rows."""
+    context = multiprocessing.get_context("fork")
+    start, seconds = context.Barrier(n), context.Queue()
 
+    def work(at: list[int]) -> None:
+        (engine, units, columns, slopes) = SAMPLE
+        records = engine.records
+        own = replace(records, chunks=tuple(records.chunks[i] for i in at))
+        engine, slopes = compiled.CompiledEngine(own, 1), slopes.take_chunks(at)
+        for step in range(2 + APART_STEPS):
+            if step == 2:
+                start.wait()
+                begin = time.perf_counter()
+            engine.gradient(units + step, columns, slopes)
+        seconds.put((time.perf_counter() - begin) * STEPS / APART_STEPS)
 
-@numba.njit(nogil=True)
-def compute_at_once(n: int) -> float:
-    """Compute for a while, on 1,024 numbers that stay in the core's fastest cache."""
-    numbers = np.ones(1024)
-    for _ in range(n // 128):
-        for i in range(len(numbers)):
-            numbers[i] = numbers[i] * 0.9 + 1.0
-    return float(numbers[0])
-
-
-LOOPS = {"idle loop": compute_in_turn, "full loop": compute_at_once}
-
-
-def time_loop(compute: Callable[[int], float], threads: int) -> float:
-    """Return the seconds of a fixed amount of work on some threads."""
-    compute(1)
-    n = 1 << 29
-    with ThreadPoolExecutor(threads) as pool:
-        start = time.perf_counter()
-        list(pool.map(compute, [n // threads] * threads))
-        return time.perf_counter() - start
+    indices = np.array_split(np.arange(len(SAMPLE[0].records.chunks)), n)
+    processes = [context.Process(target=work, args=(i.tolist(),)) for i in indices]
+    for process in processes:
+        process.start()
+    found = [seconds.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return statistics.mean(found)
 
 
 def write_page(results: list[dict[str, Any]]) -> None:
@@ -195,11 +194,13 @@ def write_page(results: list[dict[str, Any]]) -> None:
     worked = found[last]["gradient processor"]
     share = worked / (int(last) * found[last]["gradient"])
     slower = worked / found["1"]["gradient processor"]
-    parts = ("whole", "gradient", *LOOPS)
+    parts = ("whole", "gradient", "apart")
     lines = [[LINES[part] for part in parts], ["---"] * len(parts)]
     for run in results:
         one, many = run["seconds"]["1"], run["seconds"][last]
-        lines.append([f"{one[part] / many[part]:.1f}" for part in parts])
+        lines.append(
+            [f"{one[p] / many[p]:.1f}" if p in one else "not measured" for p in parts]
+        )
     runs = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     facts = {"table": table, "runs": runs, "last": last}
     page = PAGE.format(**result, **facts, worked=share, slower=slower)
@@ -226,8 +227,7 @@ def main() -> None:
             threads = 1 if name == BUSY else int(name)
             with keep_busy(cores - 1 if name == BUSY else 0):
                 found[name].append(time_fit(table, schema, threads))
-                for loop, compute in LOOPS.items():
-                    found[name][-1][loop] = time_loop(compute, threads)
+                found[name][-1]["apart"] = time_apart(threads)
     medians = {
         threads: {
             part: statistics.median(run[part] for run in runs) for part in runs[0]
