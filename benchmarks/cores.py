@@ -62,11 +62,13 @@ number of threads.
 
 The last line shows what the machine itself can give. The gradients are computed again,
 by as many processes as threads. Each has its own part of the rows, and none ever waits
-for another. The time is the mean over processes, as if all had finished together. No
-program whose threads wait for each other after each step can be faster.
+for another. The time is the mean over processes, as if all had finished together. With
+the same kernels, threads that wait for each other after each step cannot be faster,
+apart from noise.
 
 The machines were shared with others, so runs differ. How many times as fast {last}
-threads were as one, in each run (the table above is the last one):
+threads or processes were as one, in each run (the table above is the last one), and
+how long gradients took with {last} threads, compared to {last} such processes:
 
 {runs}
 
@@ -195,12 +197,14 @@ def write_page(results: list[dict[str, Any]]) -> None:
     share = worked / (int(last) * found[last]["gradient"])
     slower = worked / found["1"]["gradient processor"]
     parts = ("whole", "gradient", "apart")
-    lines = [[LINES[part] for part in parts], ["---"] * len(parts)]
+    lines = [[*(LINES[part] for part in parts), "threads against processes"]]
+    lines += [["---"] * len(lines[0])]
     for run in results:
         one, many = run["seconds"]["1"], run["seconds"][last]
-        lines.append(
-            [f"{one[p] / many[p]:.1f}" if p in one else "not measured" for p in parts]
-        )
+        known = [f"{one[part] / many[part]:.1f}" for part in parts if part in one]
+        if "apart" in one:
+            known.append(f"{many['gradient'] / many['apart']:.2f}")
+        lines.append(known + ["not measured"] * (len(lines[0]) - len(known)))
     runs = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     facts = {"table": table, "runs": runs, "last": last}
     page = PAGE.format(**result, **facts, worked=share, slower=slower)
@@ -227,7 +231,11 @@ def main() -> None:
             threads = 1 if name == BUSY else int(name)
             with keep_busy(cores - 1 if name == BUSY else 0):
                 found[name].append(time_fit(table, schema, threads))
-                found[name][-1]["apart"] = time_apart(threads)
+    for turn in range(options.times):  # last, because a fork slows later writes down
+        for name in found:
+            threads = 1 if name == BUSY else int(name)
+            with keep_busy(cores - 1 if name == BUSY else 0):
+                found[name][turn]["apart"] = time_apart(threads)
     medians = {
         threads: {
             part: statistics.median(run[part] for run in runs) for part in runs[0]

@@ -79,5 +79,7 @@ def limit_codes(codes: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
             codes = codes.astype(np.int64)
     # Read as unsigned, negative numbers are larger than n.
     unsigned = codes.view(f"u{codes.dtype.itemsize}")
-    places: npt.NDArray[Any] = np.minimum(unsigned, unsigned.dtype.type(n))
+    least, most = unsigned.dtype.type(0), unsigned.dtype.type(n)
+    # With both bounds, np.clip takes a fraction of the time of np.minimum.
+    places: npt.NDArray[Any] = np.clip(unsigned, least, most)
     return places.view(codes.dtype)
