@@ -69,7 +69,7 @@ def small_tasks() -> Iterator[None]:
                 if importlib.util.find_spec(place) is None:
                     continue
                 module = importlib.import_module(place)
-                for constant in ("TASK_ENTRIES", "PIECE", "MANY_ROWS"):
+                for constant in ("TASK_ENTRIES", "PIECE", "MANY_ROWS", "LEAST_ROWS"):
                     if hasattr(module, constant):
                         patch.setattr(module, constant, 1)
         yield
@@ -483,6 +483,23 @@ def test_codes_that_no_level_has_touch_nothing(engine: str, dtype: Any) -> None:
     ours, reference = make(engine, odd), ReferenceEngine(odd)
     at = np.arange(d)
     assert equals_reference(ours, units, at, slopes)
+    assert same(ours.gram(), reference.gram())
+
+
+@every_engine
+def test_small_negative_codes_of_a_column_with_many_levels(engine: str) -> None:
+    """The number of levels does not fit the type of these codes."""
+    schema = Schema({"c": Categorical(list(range(200)))}, target=Categorical([0, 1]))
+    rng = np.random.default_rng(0)
+    codes = rng.integers(-128, 128, 300).astype(np.int8)
+    target = rng.integers(0, 2, 300).astype(np.uint8)
+    ones = np.empty((300, 0), np.int16)
+    chunk = Chunk((codes, ones), target, np.ones(300, np.float32))
+    records = Records(schema.layout(), (chunk,))
+    ours, reference = make(engine, records), ReferenceEngine(records)
+    units = WeightGrid.of(records.layout).units(rng.normal(size=(201, 1)))
+    slopes = queries.Slopes(loss=losses.Logistic())
+    assert equals_reference(ours, units, np.arange(201), slopes)
     assert same(ours.gram(), reference.gram())
 
 

@@ -45,6 +45,19 @@ def count(persons, least=1):
     return counts
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int64])
+@pytest.mark.parametrize("n", [1, 127, 128, 200, 40_000])
+def test_rows_without_an_id_count_for_nobody_whatever_the_type_of_codes(kind, n):
+    """-1 and codes beyond the last id must not wrap around to another person's."""
+    known = np.arange(min(n, np.iinfo(kind).max + 1)).astype(kind)
+    codes = np.concatenate([known, known[:1], np.array([-1, -5, -128], kind)])
+    ids = Coded(codes, [f"p{i}" for i in range(n)])
+    counts = RowCounts()
+    counts.add(ids)
+    divisors = counts.find_divisors(ids).tolist()
+    assert divisors == [2, *[1] * (len(known) - 1), 2, 0, 0, 0]
+
+
 def engine_of(persons, schema, intercept=True, most=1.0, least=1):
     """A reference engine of persons, each a list of rows."""
     rows = [row for person in persons for row in person]

@@ -14,6 +14,7 @@ from skdp.privacy.encoding import Coded
 from skdp.schema import Categorical
 from skdp.tables import arrow, cells
 from skdp.tables.cells import Levels, number
+from skdp.tables.keys import keys
 
 inf, nan = math.inf, math.nan
 
@@ -107,6 +108,16 @@ def test_small_integers_of_arrow(type_, n_levels):
     expected = [0, -1, 2, 126, 127, -1, 1]
     assert found.tolist() == [code if code < n_levels else -1 for code in expected]
     assert np.iinfo(found.dtype).max >= n_levels
+
+
+@pytest.mark.parametrize("n_values", [1, 127, 128, 300])
+def test_missing_cells_have_no_key_whatever_the_type_of_codes(n_values):
+    values = [f"v{i}" for i in range(n_values)]
+    found = keys(Coded(np.array([-1, 0, -128], np.int8), values))
+    assert found.codes.tolist() == [-1, 0, -1]
+    indices = pa.array([0, None, min(n_values, 128) - 1], pa.int8())
+    found = keys(pa.DictionaryArray.from_arrays(indices, pa.array(values)))
+    assert found.codes.tolist() == [0, -1, min(n_values, 128) - 1]
 
 
 def test_a_missing_cell_does_not_change_the_levels_of_others():

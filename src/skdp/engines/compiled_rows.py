@@ -19,13 +19,13 @@ from skdp.engines.combined_codes import (
 )
 from skdp.privacy.encoding import AnyArray, Chunk
 from skdp.privacy.grid import FEATURE_ONE
-from skdp.schema import FloatArray, Group, IntArray, Layout, check
+from skdp.schema import FloatArray, Group, IntArray, Layout, check, limit_codes
 
 #: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
 #: Largest number of combinations of codes in a column of a table with at least
-#: `LONG_TABLE` rows. Other tables have at most `BYTE`, because it takes time to add up
-#: the combinations after each sweep.
+#: `LONG_TABLE` rows. Other tables have at most `BYTE`, because each thread adds up
+#: the combinations at the end of its sweep, which takes time.
 MANY_COMBINATIONS = 4096
 LONG_TABLE = 1 << 20
 #: Number of bytes in a cache line.
@@ -98,8 +98,7 @@ class KernelRows:
                 kind = kernels.CODE8 if narrow else kernels.CODE16
                 negative = part.dtype.kind != "u" and part.min(initial=0) < 0
                 if negative or part.max(initial=0) > group.width:
-                    inside = (part >= 0) & (part < group.width)
-                    part = np.where(inside, part, group.width)
+                    part = limit_codes(part, group.width)
                 part = np.ascontiguousarray(part, np.uint8 if narrow else np.uint16)
             elif group.kind == "hats":
                 part = _as_positions(part, group)

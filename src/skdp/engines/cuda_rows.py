@@ -167,7 +167,7 @@ def join_chunks(chunks: Sequence[Chunk], places: Places, xp: Any) -> Slab:
             for row, g in enumerate(coded):
                 codes, width = xp.asarray(chunk.parts[g]), layout.groups[g].width
                 inside = (codes >= 0) & (codes < width)
-                array[row, at] = xp.where(inside, codes, width)
+                array[row, at] = xp.where(inside, codes, array.dtype.type(width))
         for row, combined in enumerate(places.combined, start=len(places.bytes)):
             own = {g: slab.bytes[places.bytes.index(g), at] for g in combined.groups}
             slab.bytes[row, at] = combined.codes(own)

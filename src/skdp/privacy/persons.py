@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from skdp.privacy.encoding import AnyArray, Coded, Records
 from skdp.privacy.grid import UNIT_BITS
-from skdp.schema import IntArray, check_integer
+from skdp.schema import IntArray, check_integer, limit_codes
 
 if TYPE_CHECKING:
     from skdp.privacy.queries import Slopes
@@ -163,11 +163,9 @@ class RowCounts:
         They depend only on the number of this person's rows and on `least`. A row
         without an id could belong to anyone, so its divisor is 0.
         """
-        last = len(ids.values)
         rows = np.array([*(self._rows.get(v, 0) for v in ids.values), 0], np.int64)
         divisors = np.where(rows > 0, np.maximum(rows, self.least), 0)
-        inside = (ids.codes >= 0) & (ids.codes < last)
-        return np.asarray(divisors[np.where(inside, ids.codes, last)])
+        return np.asarray(divisors[limit_codes(ids.codes, len(ids.values))])
 
 
 def divide_slopes(records: Records, slopes: Slopes) -> Slopes:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from skdp.privacy.encoding import Coded
+from skdp.schema import limit_codes
 from skdp.tables.cells import (
     MISSING,
     as_text,
@@ -34,8 +35,7 @@ def keys(column: Any) -> Coded:
         column = arrow.to_coded(column)
     if isinstance(column, Coded):
         texts = [_key(value) for value in column.values]
-        inside = (column.codes >= 0) & (column.codes < len(texts))
-        own = np.where(inside, column.codes, len(texts))
+        own = limit_codes(column.codes, len(texts))
     elif column.dtype.kind in "biuf":
         unique, own = np.unique(column, return_inverse=True)
         texts = [_key(value) for value in unique]
