@@ -19,6 +19,7 @@ from skdp import cli
 from skdp.engines import dask_client, dask_engine, dask_table, dask_tasks
 from skdp.engines.dask_client import ClusterError
 from skdp.engines.dask_engine import Partitions
+from skdp.privacy.encoding import Records
 from skdp.schema import Categorical, Numeric, Schema, toml_files
 
 SECRET = "the secret of one person"
@@ -306,6 +307,33 @@ def test_rows_do_not_travel_in_a_pickle():
     arrived = pickle.loads(pickle.dumps(kept))
     assert arrived.records is None
     assert str(arrived.error) == "public"
+
+
+def test_a_worker_keeps_the_rows_of_its_last_task_alone():
+    """Or else engines of earlier groups of partitions would fill its memory."""
+    records = [Records(SCHEMA.layout(), ()) for _ in range(3)]
+    first, second, third = map(dask_tasks.Partition, records)
+    old = dask_tasks.HeldRows.of([second, third])
+    assert dask_tasks.HeldRows.of([second, third]) is old
+    new = dask_tasks.HeldRows.of([first, second, third])
+    assert (first.rows, second.rows, third.rows) == (new, None, None)
+    third.records = records[0]  # read again
+    assert dask_tasks.HeldRows.of([first, second, third]) is not new
+
+
+def test_a_client_that_is_closed_during_a_fit(cluster, folder, monkeypatch):
+    real, sums = Partitions.add_up, []
+
+    def close(self, job, *futures, **options):
+        sums.append(job)
+        if len(sums) == 4:
+            self.cluster.client.close()
+        return real(self, job, *futures, **options)
+
+    monkeypatch.setattr(Partitions, "add_up", close)
+    address = cluster.scheduler_address.replace("tcp://", "dask://")
+    with pytest.raises(ClusterError, match="cannot be reached"):
+        model(engine=address).fit(folder)
 
 
 def test_sums_of_many_workers_are_added_in_a_tree(cluster, monkeypatch):

@@ -27,6 +27,7 @@ FAN_IN = 16
 LOOK = 0.5
 #: Seconds to wait for a worker if the cluster has none.
 PATIENCE = 60.0
+UNREACHABLE = "The scheduler of the cluster cannot be reached."
 #: Number of times that a sum is tried before lost workers become an error.
 ATTEMPTS = 10
 
@@ -99,6 +100,7 @@ class Cluster:
         The name of a task consists of the name of its function and random digits.
         Dask's usual names would contain a hash of the arguments, which may hold rows.
         """
+        self._check_open()
         with hide_sizes():
             return self.client.submit(
                 task,
@@ -124,6 +126,7 @@ class Cluster:
             self._spent = []  # lets Dask delete the results
             return made
 
+        self._check_open()
         futures: list[Any] = self.client.sync(send)
         return futures
 
@@ -153,7 +156,8 @@ class Cluster:
         async def gather() -> list[Answer]:
             if not await self._wait(level):
                 return []
-            # Answers that are lost after all are simply left out, without a message.
+            # Dask computes answers again that were lost with their worker. If that is
+            # impossible, it leaves them out.
             skip = {"errors": "skip", "asynchronous": True}
             found: list[Answer] = await self.client.gather(level, **skip)
             return found
@@ -184,6 +188,9 @@ class Cluster:
             return running.result()
         except (CancelledError, KilledWorker, OSError):
             raise WorkersLostError from None
+        except AttributeError:  # from Dask, if the client was closed in the meantime
+            self._check_open()
+            raise
         finally:
             running.cancel()
 
@@ -199,16 +206,16 @@ class Cluster:
         }
 
     def _list_workers(self) -> dict[str, int]:
+        self._check_open()
         try:
             workers: dict[str, int] = self.client.nthreads()
-        except (OSError, TimeoutError, RuntimeError):
-            workers = {}
-            unreachable = True
-        else:
-            unreachable = self.client.status not in ("running", "connecting")
-        if unreachable:
-            raise ClusterError("The scheduler of the cluster cannot be reached.")
+        except (OSError, TimeoutError, RuntimeError, AttributeError):
+            raise ClusterError(UNREACHABLE) from None
         return workers
+
+    def _check_open(self) -> None:
+        if self.client.status not in ("running", "connecting"):
+            raise ClusterError(UNREACHABLE)
 
 
 def get_total(answer: Answer) -> Any:

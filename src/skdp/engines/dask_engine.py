@@ -88,8 +88,8 @@ class Partitions:
     ) -> Any:
         """Return the sum of a job over all partitions, or over those in `only`.
 
-        If given, `own` returns the job's last argument for the partitions of a worker,
-        whose numbers it gets.
+        If given, `own(numbers)` returns the last argument of the task for the
+        partitions with these numbers.
         """
 
         def attempt() -> Any:

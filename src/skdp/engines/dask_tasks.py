@@ -9,6 +9,7 @@ rows. Instead, tasks return errors as results.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from os import PathLike
 from os.path import exists
@@ -89,11 +90,16 @@ class HeldRows:
 
     @classmethod
     def of(cls, partitions: Sequence[Partition]) -> HeldRows:
-        """Return the rows of some partitions, as the same object for each task."""
+        """Return the rows of some partitions.
+
+        They are the same object as for the last task if that had the same rows.
+        """
         parts = [one.records for one in partitions if one.records is not None]
-        first = partitions[0]
+        first, *others = partitions
         if first.rows is None or [*map(id, parts)] != [*map(id, first.rows.parts)]:
             first.rows = cls(parts)
+        for other in others:
+            other.rows = None  # of an earlier task with other partitions
         return first.rows
 
     def engine(self, n_threads: int) -> Engine:
@@ -190,6 +196,8 @@ def add_up(table: str, numbers: Sequence[int], job: Job, *arguments: Any) -> Ans
                 ready[number] = partition
         missing = tuple(number for number in numbers if number not in ready)
         if missing:
+            for partition in ready.values():
+                partition.rows = None  # it may hold the rows that are missing
             return Answer(missing=missing)
         threads = job.n_threads or worker.state.nthreads
         with ready[numbers[0]].lock:
@@ -277,8 +285,9 @@ def compute_caps(
 
 
 def apply(rows: HeldRows, n_threads: int, work: Callable[[Records], Any]) -> Any:
-    """Call a function with the records of some rows, and return its result."""
-    return work(rows.records)
+    """Return the sum of a function of records over some partitions."""
+    with ThreadPoolExecutor(min(n_threads, len(rows.parts))) as pool:
+        return _sum(list(pool.map(work, rows.parts)))
 
 
 def _sum(parts: list[Any]) -> Any:
