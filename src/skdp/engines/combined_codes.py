@@ -72,8 +72,11 @@ class CombinedCodes(NamedTuple):
             total = (total[:, :, None] + own).reshape(len(moves), -1)
         moves[:, self.start : self.start + self.size] = total
 
-    def gather(self, sums: npt.NDArray[np.int64]) -> None:
-        """Within `sums`, add each combination's sum to the sums of its codes."""
+    def gather(self, sums: npt.NDArray[Any]) -> None:
+        """Within `sums`, add each combination's sum to the sums of its codes.
+
+        The sums may be Python's integers. `kernels.sweep` does the same by itself.
+        """
         rest = sums[:, self.start : self.start + self.size]
         for slot, width in zip(self.slots, self.shape, strict=True):
             rest = rest.reshape(len(sums), width, -1)
@@ -82,10 +85,11 @@ class CombinedCodes(NamedTuple):
 
 
 def list_lines(combined: Sequence[CombinedCodes]) -> npt.NDArray[np.int64]:
-    """Describe combinations to compiled code, by lines int64 (groups, 5).
+    """Describe combinations to `kernels.sweep`, by an array int64 (groups, 5).
 
-    A line has the first slot of the combinations, and of a group: its first slot, its
-    number of slots, and the numbers of combinations of the groups before and after it.
+    There is a line for each group. It holds the first slot of the combinations, the
+    first slot of the group and its number of slots, and how many combinations the
+    groups before it have, and those after it.
     """
     lines = [
         (

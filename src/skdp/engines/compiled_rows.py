@@ -243,10 +243,10 @@ def store(numbers: AnyArray, kind: Any) -> AnyArray:
 
 
 def make_aligned(n: int, width: int) -> FloatArray:
-    """Return zeros (n, width) that start at the start of a cache line.
+    """Return zeros (n, width) that begin at the start of a cache line.
 
-    Vectors that lie across two cache lines take longer to read. If `width` is a
-    multiple of 8, no row has any.
+    Reading takes longer if vectors lie across two cache lines. None does if `width` is
+    a multiple of 8.
     """
     numbers = np.zeros(n * width + 7)
     first = -numbers.ctypes.data % CACHE_LINE // 8

@@ -27,9 +27,10 @@ FAN_IN = 16
 LOOK = 0.5
 #: Seconds to wait for a worker if the cluster has none.
 PATIENCE = 60.0
-UNREACHABLE = "The scheduler of the cluster cannot be reached."
 #: Number of times that a sum is tried before lost workers become an error.
 ATTEMPTS = 10
+#: The error if the client is closed, or if the scheduler does not answer.
+UNREACHABLE = "The scheduler of the cluster cannot be reached."
 
 
 class ClusterError(RuntimeError):
