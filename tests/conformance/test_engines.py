@@ -263,6 +263,46 @@ def test_pairs_counts_and_caps(seed: int, n_threads: int) -> None:
 
 
 @every_engine
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize(
+    ("numbers", "levels"),
+    [(0, (2,)), (3, ()), (10, (4, 9, 2)), (11, (5,)), (2, (300, 3)), (1, (40,) * 5)],
+)
+def test_numbers_and_categories_of_all_sizes(
+    engine: str, numbers: int, levels: tuple[int, ...], intercept: bool
+) -> None:
+    """Engines have faster ways for such tables, up to some number of each."""
+    rng, loss = np.random.default_rng(2), losses.Logistic()
+    columns: dict[str, Any] = {f"x{j}": Numeric(0, 1) for j in range(numbers)}
+    columns |= {f"c{g}": Categorical(range(width)) for g, width in enumerate(levels)}
+    schema = Schema(columns, target=target_of(loss))
+    batches = [random_batch(rng, schema, n) for n in (70, 501)]
+    records = encode(batches, schema, intercept=intercept)
+    ours, reference = make(engine, records), ReferenceEngine(records)
+    assert same(ours.gram(), reference.gram())
+    metric = queries.Metric.of(rng.normal(size=(5, records.layout.n_features)), 0.7)
+    slopes = queries.Slopes(loss=loss)
+    caps = zip(ours.caps(metric, slopes), reference.caps(metric, slopes), strict=True)
+    assert all((left == right).all() for left, right in caps)
+
+
+@every_engine
+def test_pairs_of_more_rows_than_fit_into_32_bits(engine: str) -> None:
+    n, schema = (
+        400_000,
+        Schema(
+            {"x": Numeric(0, 1), "c": Categorical(["a"])},
+            target=target_of(losses.Logistic()),
+        ),
+    )
+    parts = (np.full((n, 1), 2**14, np.int16), np.zeros(n, np.uint8))
+    ones = np.empty((n, 0), np.int16)
+    chunk = Chunk((*parts, ones), np.zeros(n, np.uint8), np.ones(n, np.float32))
+    records = Records(schema.layout(), (chunk,))
+    assert (make(engine, records).gram() == n * 2**28).all()
+
+
+@every_engine
 @pytest.mark.parametrize("sizes", [(), (0,), (0, 0, 3), (5, 0, 700, 1)])
 def test_tables_that_are_empty_or_have_empty_chunks(
     engine: str, sizes: tuple[int, ...]

@@ -7,21 +7,29 @@ not fit into the GPU's memory, each step copies the rest of it in pieces.
 If a table has only single numbers and categories, the loss has one output, and rows do
 not belong to persons, one kernel of ``cuda_kernels.cu`` does all the work of a step.
 Otherwise, or if there are too many columns or categories for this kernel, tiles of rows
-are expanded to matrices of integers, whose products are exact in double precision.
+are expanded to matrices of integers, whose products are exact in double precision. Gram
+matrices and caps have kernels of their own (``cuda_matrices.py``), or use tiles too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
-from importlib.resources import files
+from functools import cached_property
 from typing import Any
 
 import cupy
 import numpy as np
 
 from skdp.engines.compiled import Formula
+from skdp.engines.cuda_kernels import (
+    COLUMNS,
+    NULL,
+    compile_kernel,
+    describe_formula,
+    launch,
+)
+from skdp.engines.cuda_matrices import MOST_SHARED, Products
 from skdp.engines.cuda_rows import (
     Caps,
     Places,
@@ -49,60 +57,8 @@ TILE_ROWS = 1 << 22
 UNIT_TILE_ROWS = 1 << 18
 #: Largest number of rows whose sums fit in 64 bits. Each row adds at most 2³¹.
 MOST_ROWS = 1 << 31
-#: Number of threads per block, and number of blocks per processor of the GPU.
-THREADS, BLOCKS = 256, 2
-#: Largest number of columns of each kind in one sweep, as the kernels define it.
-MOST_COLUMNS = 48
-#: Largest number of bytes of shared memory that a sweep uses.
-MOST_SHARED = 96 << 10
 #: Largest number of bytes of shared memory for the copies of sums over codes.
 COPIES_SHARED = 32 << 10
-
-_FORMULA = np.dtype(
-    [
-        (name, "f8")
-        for name in ("unit", "low", "steps", "bound", "one", "scale", "cap", "last")
-    ]
-)
-_COLUMNS = np.dtype(
-    [
-        ("number", "u8", MOST_COLUMNS),
-        ("byte", "u8", MOST_COLUMNS),
-        ("two", "u8", MOST_COLUMNS),
-        ("change", "f8", MOST_COLUMNS),
-        ("byte_slot", "i4", MOST_COLUMNS),
-        ("short_slot", "i4", MOST_COLUMNS),
-        ("slot_moves", "u8"),
-        ("intercept_move", "f8"),
-        ("slots", "i8"),
-    ]
-)
-_NULL = np.uint64(0)
-
-
-@lru_cache(maxsize=64)
-def _compile(name: str, **constants: int) -> Any:
-    """Compile a kernel for the given constants."""
-    source = files("skdp.engines").joinpath("cuda_kernels.cu").read_text("utf-8")
-    shape = {
-        "FORMULA": 0,
-        "NUMBERS": 0,
-        "BYTES": 0,
-        "SHORTS": 0,
-        "KEPT": 0,
-        "COPIES": 1,
-    }
-    defines = [f"-D{key}={value}" for key, value in (shape | constants).items()]
-    defines += [f"-DTHREADS={THREADS}", f"-DRESIDENT={BLOCKS}"]
-    options = ("--std=c++17", "--fmad=false", *defines)
-    return cupy.RawModule(code=source, options=options).get_function(name)
-
-
-def _launch(kernel: Any, n: int, *arguments: Any, shared: int = 0) -> None:
-    """Run a kernel with enough threads for `n` items."""
-    processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
-    blocks = max(1, min(BLOCKS * processors, -(-n // THREADS)))
-    kernel((blocks,), (THREADS,), arguments, shared_mem=shared)
 
 
 class CudaEngine:
@@ -117,6 +73,7 @@ class CudaEngine:
     def __init__(self, records: Records) -> None:
         self.records = records
         self._places = Places(records.layout)
+        self._products = Products(self._places)
         bits = WeightGrid.of(records.layout).bits + FEATURE_BITS
         self._unit = math.ldexp(1.0, -bits)
         free = MEMORY_SHARE * cupy.cuda.Device().mem_info[0]
@@ -135,18 +92,11 @@ class CudaEngine:
         for index, slab in enumerate(self._slabs):
             yield index, slab.on_gpu()
 
-    @cached_property
-    def _may_sweep(self) -> bool:
-        """Whether one kernel can read all columns of this table in one sweep."""
-        places = self._places
-        most = max(len(places.numbers), len(places.bytes), len(places.shorts))
-        return not (places.sparse or places.hats) and most <= MOST_COLUMNS
-
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
         """Return the same gradient as `ReferenceEngine.gradient`."""
         formula = Formula.of(slopes, self._unit)
         caps = self._caps_on_gpu(slopes)
-        if units.shape[1] == 1 and self._may_sweep and slopes.bits <= SLOPE_BITS:
+        if units.shape[1] == 1 and self._places.may_sweep and slopes.bits <= SLOPE_BITS:
             shared = self._shared_bytes(formula)
             if shared <= MOST_SHARED:
                 return self._sweep(units, at, formula, caps, shared)
@@ -219,7 +169,7 @@ class CudaEngine:
         for combined in places.combined:
             combined.spread(moves)
         slot_moves = cupy.asarray(moves)
-        columns = np.zeros(1, _COLUMNS)
+        columns = np.zeros(1, COLUMNS)
         columns["change"][0, : len(numbers)] = move[places.numbers[numbers]]
         columns["byte_slot"][0, : len(narrow)] = [slot for _, slot in narrow]
         columns["short_slot"][0, : len(wide)] = [
@@ -228,7 +178,7 @@ class CudaEngine:
         columns["slot_moves"] = find_address(slot_moves)
         columns["intercept_move"] = sum(move[j] * FEATURE_ONE for j in places.ones)
         columns["slots"] = places.n_slots
-        kernel = _compile(
+        kernel = compile_kernel(
             "sweep",
             FORMULA=formula.code,
             NUMBERS=len(numbers),
@@ -238,7 +188,7 @@ class CudaEngine:
             COPIES=self._copies,
         )
         kernel.max_dynamic_shared_size_bytes = shared
-        table, described = self._table(formula), _describe(formula)
+        table, described = self._table(formula), describe_formula(formula)
         sums = cupy.zeros(len(numbers) + 1 + places.n_slots, np.uint64)
         found, n_rows = big(np.zeros(len(sums))), 0
         for index, slab in self._on_gpu():
@@ -252,15 +202,15 @@ class CudaEngine:
             write_addresses(
                 columns["two"][0], slab.shorts, [places.shorts.index(g) for g in wide]
             )
-            _launch(
+            launch(
                 kernel,
                 len(slab.target) // 4,
                 columns.copy(),
                 np.int64(len(slab.target) // 4),
                 slab.target,
                 slab.weight,
-                _NULL if caps[index] is None else caps[index],
-                self._margins[index] if kept else _NULL,
+                NULL if caps[index] is None else caps[index],
+                self._margins[index] if kept else NULL,
                 table,
                 described,
                 sums,
@@ -283,7 +233,7 @@ class CudaEngine:
         """Return the gradient from tiles of rows that are expanded to matrices."""
         k = units.shape[1]
         weights, table = cupy.asarray(units), self._table(formula)
-        kernel = _compile("slopes", FORMULA=formula.code)
+        kernel = compile_kernel("slopes", FORMULA=formula.code)
         total = big(np.zeros((len(units), k)))
         most = TILE_ROWS if self.records.layout.unit is None else UNIT_TILE_ROWS
         for index, slab, rows in self._tiles(len(units) + 2 * k, most):
@@ -292,7 +242,7 @@ class CudaEngine:
             slope = cupy.empty_like(margins)
             n = rows.stop - rows.start
             own = None if caps[index] is None else caps[index][rows]
-            _launch(
+            launch(
                 kernel,
                 n,
                 margins,
@@ -301,9 +251,9 @@ class CudaEngine:
                 np.int32(k),
                 slab.target[rows],
                 slab.weight[rows],
-                _NULL if own is None else own,
+                NULL if own is None else own,
                 table,
-                _describe(formula, slab.divisor),
+                describe_formula(formula, slab.divisor),
             )
             total = total + big(cupy.asnumpy(block @ slope))
         return total[at]
@@ -321,8 +271,8 @@ class CudaEngine:
         """Return rows as a matrix (d, n) of integers in units of 2⁻¹⁴."""
         places, n = self._places, rows.stop - rows.start
         block = cupy.empty((places.layout.n_features, n))
-        _launch(
-            _compile("expand"),
+        launch(
+            compile_kernel("expand"),
             n,
             slab.numbers,
             slab.bytes,
@@ -348,31 +298,34 @@ class CudaEngine:
         """Return the same Gram matrix as `ReferenceEngine.gram`."""
         d = self._places.layout.n_features
         total = big(np.zeros((d, d)))
-        for _, slab, rows in self._tiles(d):
-            block = self._block(slab, rows)
-            own = big(cupy.asnumpy(block @ block.T))
-            total = total + own * (self.records.one // slab.divisor)
+        for slab, own in self._list_grams():
+            total = total + big(own) * (self.records.one // slab.divisor)
         return total
+
+    def _list_grams(self) -> Iterator[tuple[Slab, Any]]:
+        """Yield Gram matrices of parts of slabs, and the slab of each part."""
+        if self._products.can_add_up():
+            for _, slab in self._on_gpu():
+                yield slab, self._products.add_up(slab)
+            return
+        for _, slab, rows in self._tiles(self._places.layout.n_features):
+            block = self._block(slab, rows)
+            yield slab, cupy.asnumpy(block @ block.T)
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[Any]:
         """Return the cap on each row's slopes, as `Metric.caps` defines it."""
-        units = cupy.asarray(metric.units)
         height, d = metric.units.shape
-        kernel = _compile("caps")
         limits = [np.float64(limit) for limit in metric.limits(slopes)]
         found = [cupy.zeros(len(slab.target), np.int32) for slab in self._slabs]
-        for index, slab, rows in self._tiles(d + height):
-            images = cupy.ascontiguousarray(units @ self._block(slab, rows))
-            n = rows.stop - rows.start
-            _launch(
-                kernel,
-                n,
-                images,
-                np.int64(n),
-                np.int32(height),
-                *limits,
-                found[index][rows],
-            )
+        if self._products.can_cap(height):
+            for index, slab in self._on_gpu():
+                self._products.cap(slab, metric.units, limits, found[index])
+        else:
+            units, kernel = cupy.asarray(metric.units), compile_kernel("cap_images")
+            for index, slab, rows in self._tiles(d + height):
+                images = cupy.ascontiguousarray(units @ self._block(slab, rows))
+                n, own = rows.stop - rows.start, found[index][rows]
+                launch(kernel, n, images, np.int64(n), np.int32(height), *limits, own)
         return Caps(found, [slab.chunks for slab in self._slabs])
 
     def counts(self, n_classes: int) -> BigInts:
@@ -388,11 +341,3 @@ class CudaEngine:
             found = cupy.bincount(counted, minlength=n_classes)
             total += cupy.asnumpy(found)[:n_classes].astype(np.int64) * share
         return big(total)
-
-
-def _describe(formula: Formula, divisor: int = 1) -> Any:
-    """Return the formula as a struct for kernels, with slopes divided by `divisor`."""
-    described = np.zeros(1, _FORMULA)
-    described[0] = (*formula.parameters, len(formula.table) - 1)
-    described["scale"] /= divisor
-    return described

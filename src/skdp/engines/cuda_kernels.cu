@@ -113,8 +113,14 @@ extern "C" __global__ void slopes(
     }
 }
 
-// Compute the cap of each row from its images[:, i] = B x_i, as Metric.caps does.
-extern "C" __global__ void caps(
+// The cap of a row, from the squared norm of B x.
+__device__ inline int cap_of(double squares, double reach, double shortest, double cap) {
+    double norm = __dmul_rn(__dsqrt_rn(squares), 1.0 + 0x1p-40);
+    return (int)least(floor(__ddiv_rn(reach, most(norm, shortest))), cap);
+}
+
+// Compute the cap of each row from its images[:, i] = B x_i.
+extern "C" __global__ void cap_images(
     const double* images, int64 n, int height, double reach, double shortest, double cap,
     int* caps) {
     int64 stride = (int64)gridDim.x * blockDim.x;
@@ -124,8 +130,7 @@ extern "C" __global__ void caps(
             double image = images[r * n + i];
             squares = __dadd_rn(squares, __dmul_rn(image, image));
         }
-        double norm = __dmul_rn(__dsqrt_rn(squares), 1.0 + 0x1p-40);
-        caps[i] = (int)least(floor(__ddiv_rn(reach, most(norm, shortest))), cap);
+        caps[i] = cap_of(squares, reach, shortest, cap);
     }
 }
 
@@ -191,6 +196,121 @@ struct Columns {
     double intercept_move;
     int64 slots;
 };
+
+// Compute the cap of each row, as Metric.caps does.
+//
+// Line r of `lines` has the entries of line r of B for all numbers, for the intercept and
+// for all slots. Those for the intercept and slots are already multiplied by 2^14.
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) cap_rows(
+    Columns columns, int64 n, const double* lines, int height, double reach,
+    double shortest, double cap, int* caps) {
+    int width = NUMBERS + 1 + (int)columns.slots;
+    for (int e = threadIdx.x; e < height * width; e += blockDim.x) shared[e] = lines[e];
+    __syncthreads();
+    int64 step = (int64)gridDim.x * blockDim.x;
+    for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        double value[NUMBERS + 1], squares = 0.0;
+        int slot[BYTES + SHORTS + 1];
+#pragma unroll
+        for (int j = 0; j < NUMBERS; j++) value[j] = to_double(columns.number[j][i]);
+#pragma unroll
+        for (int g = 0; g < BYTES; g++) slot[g] = columns.byte_slot[g] + columns.byte[g][i];
+#pragma unroll
+        for (int g = 0; g < SHORTS; g++)
+            slot[BYTES + g] = columns.short_slot[g] + columns.two[g][i];
+#pragma unroll 2
+        for (int r = 0; r < height; r++) {
+            const double* line = shared + r * width;
+            double image = line[NUMBERS];
+#pragma unroll
+            for (int j = 0; j < NUMBERS; j++) image = fma(value[j], line[j], image);
+#pragma unroll
+            for (int g = 0; g < BYTES + SHORTS; g++) image += line[NUMBERS + 1 + slot[g]];
+            squares = __dadd_rn(squares, __dmul_rn(image, image));
+        }
+        caps[i] = cap_of(squares, reach, shortest, cap);
+    }
+}
+
+// Add up the products of each row's features.
+//
+// `sums` has the lower triangle of the products of numbers and of the intercept, which is
+// the last one and counts as 1. Then it has a line for each slot: the sums of all numbers
+// over the rows with this slot, and the number of these rows that have each other slot of
+// an earlier column. The slot itself counts as one of those.
+//
+// A thread's sum over numbers stays below 2^53, because it adds fewer than 2^23 products
+// below 2^30. A sum over codes is 32 bits wide and is moved to `sums` after at most 2^15
+// rows, whose numbers are below 2^15 in magnitude or equal to -2^15.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) add_up_pairs(
+    Columns columns, int64 n, uint64* sums) {
+    int width = NUMBERS + (int)columns.slots, entries = width * (int)columns.slots;
+    int* counts = (int*)shared;
+    for (int e = threadIdx.x; e < entries * COPIES; e += blockDim.x) counts[e] = 0;
+    __syncthreads();
+
+    double total[(NUMBERS + 1) * (NUMBERS + 2) / 2];
+#pragma unroll
+    for (int e = 0; e < (NUMBERS + 1) * (NUMBERS + 2) / 2; e++) total[e] = 0.0;
+
+    int copy = threadIdx.x % COPIES;
+    int turns = 0, most_turns = (1 << 15) / ((blockDim.x + COPIES - 1) / COPIES);
+    int64 step = (int64)gridDim.x * blockDim.x;
+    for (int64 base = (int64)blockIdx.x * blockDim.x; base < n; base += step) {
+        int64 i = base + threadIdx.x;
+        if (i < n) {
+            int number[NUMBERS + 1], slot[BYTES + SHORTS + 1];
+            double value[NUMBERS + 1];
+#pragma unroll
+            for (int j = 0; j < NUMBERS; j++) number[j] = columns.number[j][i];
+#pragma unroll
+            for (int g = 0; g < BYTES; g++)
+                slot[g] = columns.byte_slot[g] + columns.byte[g][i];
+#pragma unroll
+            for (int g = 0; g < SHORTS; g++)
+                slot[BYTES + g] = columns.short_slot[g] + columns.two[g][i];
+#pragma unroll
+            for (int j = 0; j < NUMBERS; j++) value[j] = to_double(number[j]);
+            value[NUMBERS] = 1.0;
+            int e = 0;
+#pragma unroll
+            for (int j = 0; j < NUMBERS + 1; j++)
+#pragma unroll
+                for (int h = 0; h <= j; h++, e++)
+                    total[e] = fma(value[j], value[h], total[e]);
+#pragma unroll
+            for (int g = 0; g < BYTES + SHORTS; g++) {
+                int* line = counts + slot[g] * width * COPIES + copy;
+#pragma unroll
+                for (int j = 0; j < NUMBERS; j++) atomicAdd(line + j * COPIES, number[j]);
+#pragma unroll
+                for (int h = 0; h <= g; h++)
+                    atomicAdd(line + (NUMBERS + slot[h]) * COPIES, 1);
+            }
+        }
+        turns++;
+        if (BYTES + SHORTS > 0 && (turns == most_turns || base + step >= n)) {
+            turns = 0;
+            __syncthreads();
+            for (int e = threadIdx.x; e < entries; e += blockDim.x) {
+                int64 sum = 0;
+                for (int k = 0; k < COPIES; k++) {
+                    sum += counts[e * COPIES + k];
+                    counts[e * COPIES + k] = 0;
+                }
+                if (sum) atomicAdd(sums + (NUMBERS + 1) * (NUMBERS + 2) / 2 + e, (uint64)sum);
+            }
+            __syncthreads();
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < (NUMBERS + 1) * (NUMBERS + 2) / 2; e++) {
+        int64 sum = (int64)total[e];
+        for (int apart = 16; apart; apart /= 2)
+            sum += __shfl_down_sync(0xffffffff, sum, apart);
+        if (threadIdx.x % 32 == 0 && sum) atomicAdd(sums + e, (uint64)sum);
+    }
+}
 
 // Update margins by the change of the weights, compute slopes and add up columns.
 //

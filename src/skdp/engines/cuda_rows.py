@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.sparse import issparse
 
 from skdp.engines.combined_codes import combine_codes
+from skdp.engines.cuda_kernels import MOST_COLUMNS
 from skdp.privacy.encoding import SPARSE_WIDTH, Chunk
 from skdp.schema import FloatArray, IntArray, Layout
 from skdp.schema.layout import Group
@@ -53,6 +54,9 @@ class Places:
         self.n_slots = n_slots + sum(combined.size for combined in self.combined)
         #: Whether each coordinate belongs to a group of codes.
         self.is_code = np.isin(layout.group_of, coded)
+        most = max(len(self.numbers), len(self.bytes), len(self.shorts))
+        #: Whether one kernel can read all columns of a row.
+        self.may_sweep = not (self.sparse or self.hats) and most <= MOST_COLUMNS
 
     def choose_bytes(self, needed: Any) -> list[tuple[int, int]]:
         """Choose the columns of one-byte codes that a sweep reads.
