@@ -535,7 +535,12 @@ def public_functions(name):
 
 #: Functions whose promise is what privacy rests on.
 PROMISES = {
-    "privacy/grid.py": {"truncate", "bound_rows", "SlopeGrid.units"},
+    "privacy/grid.py": {
+        "truncate",
+        "truncate_column",
+        "bound_rows",
+        "SlopeGrid.units",
+    },
     "privacy/encoding.py": {"encode"},
     "privacy/queries.py": {
         "gradient",

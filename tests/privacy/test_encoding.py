@@ -274,6 +274,13 @@ class LongRows(Numeric):
         return np.full((len(cells), 2), 0.9)
 
 
+class WildNumbers(Numeric):
+    """A column whose feature map leaves the unit interval."""
+
+    def compute_features(self, cells):
+        return np.array([[1.5], [-3.0], [math.nan], [math.inf]])
+
+
 class WildCodes(Categorical):
     """A column whose feature map gives codes of no level."""
 
@@ -282,11 +289,17 @@ class WildCodes(Categorical):
 
 
 def test_whatever_a_column_computes_its_part_is_bounded():
-    columns = {"x": LongRows(0, 1, indicator=True), "c": WildCodes(["a", "b"])}
+    columns = {
+        "x": LongRows(0, 1, indicator=True),
+        "w": WildNumbers(0, 1),
+        "c": WildCodes(["a", "b"]),
+    }
     schema = Schema(columns, target=Numeric(0, 1))
-    cells = {"x": np.zeros(4), "c": Coded(np.zeros(4, int), ["a"])}
-    batch = Batch(columns=cells, target=np.zeros(4))
-    rows, codes = encode([batch], schema, intercept=False).chunks[0].parts
+    none = np.zeros(4)
+    cells = {"x": none, "w": none, "c": Coded(np.zeros(4, int), ["a"])}
+    batch = Batch(columns=cells, target=none)
+    rows, wild, codes = encode([batch], schema, intercept=False).chunks[0].parts
+    assert (np.abs(wild.astype(int)) <= grid.FEATURE_ONE).all()
     assert ((rows.astype(int) ** 2).sum(axis=1) <= grid.FEATURE_ONE**2).all()
     assert rows.min() > 0.7 * grid.FEATURE_ONE
     assert codes.tolist() == [0, 2, 2, 2]

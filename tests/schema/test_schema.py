@@ -194,6 +194,18 @@ def test_scaled_numbers_are_in_the_unit_interval_in_order(values, scale, ends, g
     assert ends_scaled == pytest.approx([0, 0, 1, 1], abs=1e-15)
 
 
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_the_end_of_a_range_is_at_most_one(scale):
+    """The largest value is divided by the length of the range, which is rounded too."""
+    rng = np.random.default_rng(0)
+    ends = [(2**53 + 1, 2**54 + 3), (-(2**60) - 1, 2**60 + 1), (0.1, 0.3), (-1e300, 3)]
+    drawn = rng.normal(size=(300, 2)) * 10.0 ** rng.integers(-9, 9, (300, 1))
+    for low, high in [*ends, *np.sort(drawn).tolist()]:
+        column = Numeric(low, high, scale=scale)
+        near = np.nextafter(float(high), [-math.inf, high, math.inf])
+        assert column.rescale(near)[0].max() <= 1.0
+
+
 def test_a_missing_number_is_the_middle_of_its_range_unless_it_is_given():
     nan = np.array([math.nan])
     assert Numeric(2, 4).rescale(nan)[0].tolist() == [0.5]

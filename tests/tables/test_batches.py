@@ -160,6 +160,73 @@ def test_class_weight_of_what_falls_on_other():
     assert batch.weight.tolist() == [1, 3, 3]
 
 
+@pytest.mark.parametrize("order", [["no", "yes"], ["yes", "no"], ["yes"]])
+@pytest.mark.parametrize("other", [None, "no"])
+def test_categories_of_pandas_in_any_order(order, other):
+    """The codes of the same categories in the same order are taken as they are."""
+    cells = pd.Series(["yes", None, "no", "?", "yes"])
+    known = cells.where(cells.isin(order), None)
+    codes = [order.index(cell) if cell in order else -1 for cell in cells]
+    table = pd.DataFrame(
+        {"age": np.arange(5), "y": pd.Categorical.from_codes(codes, order)}
+    )
+    column = Categorical(["no", "yes"], other=other)
+    schema = Schema({"age": Numeric(0, 9)}, target=("y", column))
+    (batch,) = batches(table, schema, class_weight={"yes": 4.0, "no": 0.5})
+    default = 1.0 if other is None else 0.5
+    factors = known.map({"yes": 4.0, "no": 0.5}).fillna(default)
+    assert batch.weight.tolist() == factors.tolist()
+    (chunk,) = encode([batch], schema, max_weight=9.0).chunks
+    classes = known.map({"yes": 1, "no": 0})
+    assert chunk.target.tolist() == classes.fillna(0).astype(int).tolist()
+    null = classes.isna() & (other is None)
+    assert ((chunk.weight == 0) == null).all()
+    assert table["y"].cat.codes.tolist() == codes  # the caller's table is unchanged
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint16, np.int64, np.float32, bool])
+def test_numbers_of_any_type_are_encoded_like_floats(kind):
+    given = np.array([0, 1, 5, 9, 7]).astype(kind)
+    schema = Schema({"age": Numeric(0, 9)}, target=Numeric(0, 3))
+    found = []
+    for age in (given, given.astype(float)):
+        (chunk,) = encode(batches({"age": age}, schema, target=age), schema).chunks
+        found.append((chunk.parts[0].tolist(), chunk.target.tolist()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_threads", "sizes"),
+    [
+        (1000, 16, [1000]),
+        (1 << 19, 2, [1 << 18] * 2),
+        (1 << 20, 3, [349526, 349526, 349524]),
+        ((1 << 22) + 2, 1, [1398102] * 3),
+    ],
+)
+def test_all_threads_get_as_many_rows(n_rows, n_threads, sizes):
+    table = pd.DataFrame({"age": np.zeros(n_rows, np.int8)})
+    target = np.zeros(n_rows, np.int8)
+    schema = Schema({"age": Numeric(0, 9)}, target=Numeric(0, 1))
+    parts = batches(
+        table,
+        schema,
+        target=target,
+        n_threads=n_threads,
+        finish=lambda b: len(b.target),
+    )
+    assert list(parts) == sizes
+
+
+def test_batches_of_vectors_have_fewer_rows():
+    names = [f"v{j}" for j in range(64)]
+    table = pd.DataFrame({name: np.zeros(100_000, np.int8) for name in names})
+    schema = Schema({"v": Vector(names)}, target=Numeric(0, 1))
+    target = np.zeros(100_000)
+    parts = batches(table, schema, target=target, finish=lambda b: len(b.target))
+    assert list(parts) == [50_000, 50_000]
+
+
 def test_class_weight_mistakes():
     refuses(TABLE, SCHEMA, "got 'yse'. Did you mean 'yes'", class_weight={"yse": 1})
     refuses(TABLE, SCHEMA, "must be finite and ≥ 0", class_weight={"yes": -1})

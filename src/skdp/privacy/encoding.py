@@ -39,9 +39,9 @@ class Batch:
     Attributes
     ----------
     columns : mapping
-        The cells of each column, by the column's key in the schema. They are floats
-        (n,) for Numeric, Coded for Categorical, and floats (n, m) for Vector.
-    target : floats (n,) or Coded
+        The cells of each column, by the column's key in the schema. They are numbers
+        (n,) for Numeric, Coded for Categorical, and numbers (n, m) for Vector.
+    target : numbers (n,) or Coded
         The target.
     weight : floats (n,), optional
         The weights of the records, before they are clipped.
@@ -167,7 +167,7 @@ def encode(
 
     Notes
     -----
-    **Guarantee.** For every table of floats and codes, each encoded row depends on its
+    **Guarantee.** For every table of numbers and codes, each encoded row depends on its
     own cells alone. It has norm at most one in every group, norm at most
     ``schema.row_norm`` over all groups except the intercept, and a weight in
     [0, max_weight]. If the schema has a unit, the row is in a chunk with the row's own
@@ -195,8 +195,9 @@ def encode(
         if schema.row_norm is not None:
             parts = _shorten(parts, schema.row_norm)
         target, weight = _encode_target(batch.target, schema.target_column)
-        given = 1.0 if batch.weight is None else np.nan_to_num(batch.weight)
-        weight *= np.clip(given, 0.0, float(most))
+        if batch.weight is not None or most < 1:
+            given = 1.0 if batch.weight is None else np.nan_to_num(batch.weight)
+            weight *= np.clip(given, 0.0, float(most))
         if intercept:
             parts.append(np.empty((len(target), 0), np.int16))
         check(len(target) <= grid.CHUNK_ROWS, "A batch must have at most 2²² rows.")
@@ -246,13 +247,16 @@ def _encode_column(cells: Any, column: Column) -> AnyArray:
     features: AnyArray = column.compute_features(cells)
     if column.kind == "code":
         codes: AnyArray = np.clip(features, 0, column.width, out=features)
-        return codes.astype(np.uint8 if column.width < 256 else np.uint16)
+        kind: Any = np.uint8 if column.width < 256 else np.uint16
+        if codes.dtype == np.int8 and kind == np.uint8:
+            return codes.view(kind)  # no code is negative, so the bits are the same
+        return codes.astype(kind)
     if column.kind == "hats":
         return grid.bound_positions(features, column.axes)
+    if features.shape[1] == 1:
+        return grid.truncate_column(features)
     units = grid.truncate(features, out=features)  # a new array of its own
-    if units.shape[1] > 1:
-        units = grid.shrink_rows(units, float(grid.FEATURE_ONE**2))
-    return units.astype(np.int16)
+    return grid.shrink_rows(units, float(grid.FEATURE_ONE**2)).astype(np.int16)
 
 
 def _shorten(parts: list[AnyArray], row_norm: float) -> list[AnyArray]:
@@ -284,4 +288,4 @@ def _encode_target(
         return units, np.ones(len(units), np.float32)
     codes = _encode_column(cells, column)
     known = codes < len(column.levels)
-    return np.where(known, codes, 0), known.astype(np.float32)
+    return codes * known, known.astype(np.float32)

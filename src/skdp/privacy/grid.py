@@ -53,6 +53,21 @@ def truncate(values: FloatArray, out: FloatArray | None = None) -> FloatArray:
     return np.trunc(units, out=units)
 
 
+@np.errstate(all="ignore")
+def truncate_column(values: FloatArray) -> npt.NDArray[np.int16]:
+    """Truncate values as `truncate` does, but faster. `values` is overwritten.
+
+    Notes
+    -----
+    **Guarantee.** For every float, including nan and infinities, the result is an
+    integer of magnitude at most 2¹⁴. For values in [-1, 1], it equals that of
+    `truncate`. Other values may become any such integer.
+    """
+    values *= FEATURE_ONE
+    units: npt.NDArray[np.int16] = values.astype(np.int16)  # rounds toward zero
+    return np.clip(units, -FEATURE_ONE, FEATURE_ONE, out=units)
+
+
 def bound_positions(
     positions: FloatArray, axes: tuple[int, ...]
 ) -> npt.NDArray[np.uint32]:

@@ -195,7 +195,7 @@ class Numeric:
 
         Values above `low` are divided by this length.
         """
-        width = self.high - self.low
+        width = float(self.high) - float(self.low)
         return math.log1p(width) if self.scale == "log" else width
 
     def unscale(self, scaled: FloatArray) -> FloatArray:
@@ -231,11 +231,11 @@ class Numeric:
         # Change one array in place, because threads block each other when allocating.
         above: FloatArray = np.clip(values, self.low, self.high)  # nan stays nan
         np.copyto(above, self.default, where=missing)
-        above -= self.low
+        above -= self.low  # rounds like high - low, so it is at most that
         if self.scale == "log":
-            np.log1p(above, out=above)
+            np.minimum(np.log1p(above, out=above), self.span, out=above)
         above /= self.span
-        return np.clip(above, 0.0, 1.0, out=above), missing
+        return above, missing
 
     def compute_features(self, cells: Any) -> npt.NDArray[Any]:
         """Map floats (n,) to values (n, width), bins (n,) or positions (n, 1).

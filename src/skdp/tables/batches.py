@@ -20,12 +20,13 @@ from skdp.schema import (
     Vector,
     check,
     level_key,
+    limit_codes,
 )
 from skdp.tables import readers
 from skdp.tables.cells import Levels, codes, numbers
 from skdp.tables.exposures import Exposure, divide_counts
 from skdp.tables.ids import Ids, find_ids
-from skdp.tables.in_order import map_in_order
+from skdp.tables.in_order import count_threads, map_in_order
 from skdp.tables.readers import Cells, Source, find_positions
 
 UNIT = "unit"
@@ -35,11 +36,14 @@ UNIT = "unit"
 #: cells of each role (target, weights, ids).
 Cut = tuple[int, list[Cells], dict[str, Cells]]
 
-#: Largest numbers of rows and of cells of a batch, for tables in memory and for files.
-#: In long batches, threads wait for each other less often. Files get shorter batches,
-#: because their tables may be too large for the memory.
-_MOST_IN_MEMORY = 1 << 20, 1 << 22
-_MOST_OF_FILE = 1 << 18, 1 << 21
+#: Largest numbers of rows and of cells of a batch, and of cells of a Vector, for tables
+#: in memory and for files. In long batches, threads wait for each other less often.
+#: Files get shorter batches, because their tables may be too large for the memory.
+_MOST_IN_MEMORY = 1 << 21, 1 << 24, 1 << 22
+_MOST_OF_FILE = 1 << 18, 1 << 21, 1 << 21
+#: A table in memory is cut into batches of equal size, as many for each thread, unless
+#: they would be shorter than this.
+_LEAST_IN_MEMORY = 1 << 18
 
 
 def batches(
@@ -82,7 +86,7 @@ def batches(
         The number of rows of each person. By default the rows are counted first, which
         reads the columns of the unit once more.
     batch_rows : int
-        Largest number of rows of a batch. By default it is 2¹⁸, or 2²⁰ if the table is
+        Largest number of rows of a batch. By default it is 2¹⁸, or 2²¹ if the table is
         in memory. Batches of wide tables have fewer rows.
     n_threads : int, optional
         The number of threads that convert cells. By default it is the number of cores.
@@ -107,7 +111,7 @@ def batches(
     pass the path of a file.
     """
     in_memory = readers.is_in_memory(table)
-    most_rows, most_cells = _MOST_IN_MEMORY if in_memory else _MOST_OF_FILE
+    most_rows, most_cells, most_wide = _MOST_IN_MEMORY if in_memory else _MOST_OF_FILE
     batch_rows = most_rows if batch_rows is None else batch_rows
     check(batch_rows >= 1, f"batch_rows must be at least 1, got {batch_rows}.")
     levels = _find_levels(schema)
@@ -126,7 +130,12 @@ def batches(
     factors = None if class_weight is None else _read_factors(class_weight, schema)
     if ids is not None and row_counts is None:
         row_counts = ids.count(source)
-    rows = max(1, min(batch_rows, most_cells // max(1, len(at))))
+    vectors = [c for c in schema.columns.values() if isinstance(c, Vector)]
+    widest = max((len(vector.names) for vector in vectors), default=1)
+    most_rows = min(most_cells // max(1, len(at)), most_wide // widest)
+    rows = max(1, min(batch_rows, most_rows))
+    if in_memory and source.n_rows is not None:
+        rows = _balance(source.n_rows, rows, count_threads(n_threads))
     convert = partial(
         _make_batch,
         schema=schema,
@@ -144,6 +153,12 @@ def batches(
         return batch if finish is None else finish(batch)
 
     return map_in_order(work, _cut(source, schema, at, named, apart, rows), n_threads)
+
+
+def _balance(n_rows: int, most: int, n_threads: int) -> int:
+    """Return the number of rows of a batch, so that all threads get equally many."""
+    turns = -(-n_rows // (most * n_threads))
+    return min(most, max(_LEAST_IN_MEMORY, -(-n_rows // max(1, turns * n_threads))))
 
 
 def _keep_rows(batch: Batch, at: AnyArray) -> Batch:
@@ -211,7 +226,10 @@ def _find_positions(
 
 
 def _read_factors(class_weight: Mapping[Any, Any], schema: Schema) -> FloatArray:
-    """Return the factor of each class, followed by 1 for rows of unknown class."""
+    """Return the factor of each class, followed by that for rows of unknown class.
+
+    Unknown classes count as the level `other`. If there is none, their factor is 1.
+    """
     column = schema.target_column
     if not isinstance(column, Categorical):
         raise ValueError("class_weight requires a categorical target.")
@@ -234,6 +252,7 @@ def _read_factors(class_weight: Mapping[Any, Any], schema: Schema) -> FloatArray
             f"class_weight must be finite and ≥ 0, got {weight} for {level!r}.",
         )
         factors[column.codes[key]] = weight
+    factors[-1] = factors[column.default_code]
     return factors
 
 
@@ -284,12 +303,8 @@ def _make_batch(
         (role,) = exposed
         target, weight = divide_counts(target, numbers(roles[role]), role)
     if factors is not None and isinstance(target, Coded):
-        # Unknown levels have code -1. They get the factor of the level `other` if the
-        # schema has one. Otherwise they get the last factor, which is 1.
-        column = schema.target_column
-        assert isinstance(column, Categorical)
-        classes = np.where(target.codes < 0, column.default_code, target.codes)
-        weight = factors[classes] * (1.0 if weight is None else weight)
+        factor = factors.take(limit_codes(target.codes, len(factors) - 1))
+        weight = factor if weight is None else factor * weight
     divisor = None
     if row_counts is not None:
         own = [cells for what, cells in roles.items() if what.startswith(UNIT)]
@@ -298,7 +313,13 @@ def _make_batch(
 
 
 def _convert(column: Cells, levels: Levels | None) -> FloatArray | Coded:
-    """Convert a column to floats, or to codes if the column has levels."""
+    """Convert a column to numbers, or to codes if the column has levels."""
+    if (
+        levels is None
+        and isinstance(column, np.ndarray)
+        and column.dtype.kind in "biuf"
+    ):
+        return column  # `encode` converts one column at a time, which takes less memory
     if levels is None:
         return numbers(column)
     return Coded(codes=codes(column, levels), values=levels.values)

@@ -202,18 +202,24 @@ def is_exact(numbers: AnyArray) -> npt.NDArray[np.bool_]:
 
 
 def codes(cells: Any, levels: Levels) -> AnyArray:
-    """Return the index of each cell's level, or MISSING if the cell has none."""
+    """Return the index of each cell's level, or MISSING if the cell has none.
+
+    If `cells` is Coded, any code that is not an index may stand for MISSING.
+    """
     if not isinstance(cells, (np.ndarray, Coded)):
         from skdp.tables import arrow  # not at the top, because it imports this module
 
         return arrow.codes(cells, levels)
     if isinstance(cells, Coded):
-        return look_up(cells.codes, levels.codes(cells.values), MISSING)
+        found = levels.codes(cells.values)
+        if np.array_equal(found, np.arange(len(levels.values))):  # codes stay the same
+            return cells.codes
+        return look_up(cells.codes, found, MISSING)
     if cells.dtype.kind in _TEXT:
         return _text_codes(cells, levels)
     if cells.dtype.kind in _NUMBERS:
         if cells.dtype.itemsize == 1:  # only 256 possible numbers, so no need to sort
-            return levels.codes_of_bytes(cells.dtype)[cells.view(np.uint8)]
+            return levels.codes_of_bytes(cells.dtype).take(cells.view(np.uint8))
         # tolist would turn a float32 into a float64, which prints more digits.
         unique, inverse = np.unique(cells, return_inverse=True)
         found = levels.codes(unique)
@@ -250,8 +256,7 @@ def _compare_codes(cells: AnyArray, levels: Levels) -> AnyArray:
 def look_up(at: AnyArray, values: AnyArray, default: float) -> AnyArray:
     """Return ``values[at]``, and the default where `at` is out of range."""
     padded = np.append(values, np.array(default, values.dtype))
-    result: AnyArray = padded[limit_codes(at, len(values))]
-    return result
+    return padded.take(limit_codes(at, len(values)))
 
 
 def _real(cell: object) -> object:

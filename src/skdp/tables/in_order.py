@@ -15,6 +15,11 @@ Result = TypeVar("Result")
 MOST_THREADS = 16
 
 
+def count_threads(n_threads: int | None) -> int:
+    """Return how many threads `map_in_order` uses."""
+    return min(n_threads or os.cpu_count() or 1, MOST_THREADS)
+
+
 def map_in_order(
     work: Callable[[Item], Result], items: Iterable[Item], n_threads: int | None = None
 ) -> Iterator[Result]:
@@ -33,7 +38,7 @@ def map_in_order(
     n_threads : int, optional
         The number of threads. By default it is the number of cores.
     """
-    n_threads = min(n_threads or os.cpu_count() or 1, MOST_THREADS)
+    n_threads = count_threads(n_threads)
     if n_threads == 1:
         yield from map(work, items)
         return
