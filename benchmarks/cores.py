@@ -67,8 +67,9 @@ the same kernels, threads that wait for each other after each step cannot be fas
 apart from noise.
 
 The machines were shared with others, so runs differ. How many times as fast {last}
-threads or processes were as one, in each run (the table above is the last one), and
-how long gradients took with {last} threads, compared to {last} such processes:
+threads or processes were as one, in each run, and how long gradients took with {last}
+threads, compared to {last} such processes. The oldest run is the first, and earlier runs
+are of earlier versions. The table above is the last run.
 
 {runs}
 

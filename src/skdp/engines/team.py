@@ -3,7 +3,8 @@
 A thread needs the interpreter's lock to start or end a call from Python. Sixteen
 threads therefore start one after another, which takes longer than a sweep over a
 million rows. The threads of a `Team` stay in compiled code from one sweep to the next.
-They wait there for locks of the operating system, which need no interpreter.
+They wait there for locks of the operating system, which need no interpreter. The thread
+that calls the team sweeps with them, so that no core is left to wait for the others.
 
 numba's own parallel loops would also work without the lock. But they kill a forked
 process that uses them. With some threading libraries, they also kill a process in which
@@ -73,24 +74,28 @@ def _work(sweep: Any, job: Words, locks: Words, thread: int) -> None:
         _release(job[RELEASE], locks[1])
 
 
-def _wait(job: Words, locks: Words) -> None:
-    """Wake the threads with these locks, and wait until all have swept."""
+def _lead(sweep: Any, job: Words, locks: Words) -> None:
+    """Wake the threads with these locks, sweep too, and wait until all have swept."""
     for i in range(len(locks)):
         _release(job[RELEASE], locks[i, 0])
+    try:  # noqa: SIM105 (compiled code has no contextlib)
+        sweep(job, len(locks))
+    except Exception:  # see `_work`
+        pass
     for i in range(len(locks)):
         _acquire(job[ACQUIRE], locks[i, 1])
 
 
 @cache
 def _compile() -> tuple[Any, Any]:
-    """Compile `_work` and `_wait`.
+    """Compile `_work` and `_lead`.
 
-    `_work` gets the sweep as a value. Otherwise it would be compiled a second time.
+    They get the sweep as a value. Otherwise it would be compiled again.
     """
     words, pairs = (types.Array(types.int64, ndim, "C") for ndim in (1, 2))
     sweep = types.FunctionType(types.void(words, types.int64))
     work = kernels.kernel(types.void(sweep, words, words, types.int64))(_work)
-    return work, kernels.kernel(types.void(words, pairs))(_wait)
+    return work, kernels.kernel(types.void(sweep, words, pairs))(_lead)
 
 
 class Team:
@@ -99,11 +104,11 @@ class Team:
     Parameters
     ----------
     n_threads : int
-        The number of threads.
+        The number of threads, with the one that calls `sweep`.
     """
 
     def __init__(self, n_threads: int) -> None:
-        work, self._wait = _compile()
+        work, self._lead = _compile()
         python = ctypes.pythonapi
         python.PyThread_allocate_lock.restype = ctypes.c_void_p
         functions = python.PyThread_acquire_lock, python.PyThread_release_lock
@@ -111,10 +116,11 @@ class Team:
         self._one_at_a_time = Lock()
         self._job = np.zeros(RELEASE + 1, np.int64)
         self._job[ACQUIRE:] = addresses
-        locks = [python.PyThread_allocate_lock() for _ in range(2 * n_threads)]
+        others = n_threads - 1
+        locks = [python.PyThread_allocate_lock() for _ in range(2 * others)]
         for lock in locks:
             python.PyThread_acquire_lock(ctypes.c_void_p(lock), 1)
-        self._locks = np.array(locks, np.int64).reshape(n_threads, 2)
+        self._locks = np.array(locks, np.int64).reshape(others, 2)
         for i, own in enumerate(self._locks):
             arguments = work, kernels.sweep, self._job, own, i
             Thread(target=_follow, args=arguments, daemon=True).start()
@@ -125,7 +131,7 @@ class Team:
         """Let some of the threads sweep."""
         with self._one_at_a_time:
             self._job[: len(job)] = job
-            self._wait(self._job, self._locks[:n_threads])
+            self._lead(kernels.sweep, self._job, self._locks[: n_threads - 1])
             finished = SweepJob(*self._job[: len(job)].tolist()).finished
         if finished < n_threads:
             raise MemoryError("There is not enough memory for a sweep over the rows.")
