@@ -132,10 +132,11 @@ def make_cupy() -> types.ModuleType:
     cupy = types.ModuleType("cupy")
     cupy.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
     cupy.__getattr__ = lambda name: getattr(np, name)
+    attributes = {"MultiProcessorCount": 2, "MaxSharedMemoryPerBlockOptin": 1 << 17}
     device = types.SimpleNamespace(
-        mem_info=(1 << 30, 1 << 30), attributes={"MultiProcessorCount": 2}
+        id=0, mem_info=(1 << 30, 1 << 30), attributes=attributes
     )
-    cupy.cuda = types.SimpleNamespace(Device=lambda: device)
+    cupy.cuda = types.SimpleNamespace(Device=lambda index=0: device)
     cupy.RawModule = RawModule
     cupy.asnumpy = np.asarray
     return cupy

@@ -606,3 +606,23 @@ def test_a_table_larger_than_the_gpu_is_streamed(
     units = grid.units(weights)
     left = ours.gradient(units, np.arange(d), capped)
     assert same(left, reference.gradient(units, np.arange(d), expected))
+
+
+@pytest.mark.skipif(bool(NO_CUDA), reason=str(NO_CUDA))
+@pytest.mark.parametrize("most", [0, 3000, 30_000])
+def test_a_gpu_with_little_shared_memory(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What does not fit there is computed by products of matrices."""
+    from skdp.engines import cuda, cuda_kernels
+
+    monkeypatch.setattr(cuda_kernels, "MOST_SHARED", most)
+    records, rng = census(300), np.random.default_rng(5)
+    d, slopes = records.layout.n_features, queries.Slopes(loss=losses.Logistic())
+    ours, reference = cuda.CudaEngine(records), ReferenceEngine(records)
+    units = WeightGrid.of(records.layout).units(rng.normal(size=(d, 1)))
+    assert equals_reference(ours, units, np.arange(d), slopes)
+    assert same(ours.gram(), reference.gram())
+    metric = queries.Metric.of(rng.normal(size=(9, d)), 0.7)
+    caps = zip(ours.caps(metric, slopes), reference.caps(metric, slopes), strict=True)
+    assert all((left == right).all() for left, right in caps)

@@ -28,8 +28,9 @@ from skdp.engines.cuda_kernels import (
     compile_kernel,
     describe_formula,
     launch,
+    limit_shared,
 )
-from skdp.engines.cuda_matrices import MOST_SHARED, Products
+from skdp.engines.cuda_matrices import Products
 from skdp.engines.cuda_rows import (
     Caps,
     Places,
@@ -98,7 +99,7 @@ class CudaEngine:
         caps = self._caps_on_gpu(slopes)
         if units.shape[1] == 1 and self._places.may_sweep and slopes.bits <= SLOPE_BITS:
             shared = self._shared_bytes(formula)
-            if shared <= MOST_SHARED:
+            if shared <= limit_shared():
                 return self._sweep(units, at, formula, caps, shared)
         return self._expand(units, at, formula, caps)
 
@@ -187,7 +188,6 @@ class CudaEngine:
             KEPT=int(kept),
             COPIES=self._copies,
         )
-        kernel.max_dynamic_shared_size_bytes = shared
         table, described = self._table(formula), describe_formula(formula)
         sums = cupy.zeros(len(numbers) + 1 + places.n_slots, np.uint64)
         found, n_rows = big(np.zeros(len(sums))), 0

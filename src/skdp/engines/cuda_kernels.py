@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -15,6 +15,9 @@ from skdp.engines.compiled import Formula
 THREADS, BLOCKS = 256, 2
 #: Largest number of columns of each kind in one sweep, as the kernels define it.
 MOST_COLUMNS = 48
+#: Largest number of bytes of shared memory of a block, if the GPU has that many. Two
+#: blocks then fit on a processor.
+MOST_SHARED = 96 << 10
 
 FORMULA = np.dtype(
     [
@@ -57,10 +60,28 @@ def compile_kernel(name: str, **constants: int) -> Any:
 
 
 def launch(kernel: Any, n: int, *arguments: Any, shared: int = 0) -> None:
-    """Run a kernel with enough threads for `n` items."""
-    processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
+    """Run a kernel with enough threads for `n` items, and `shared` bytes per block."""
+    if shared:
+        kernel.max_dynamic_shared_size_bytes = shared
+    processors = _find_attribute("MultiProcessorCount")
     blocks = max(1, min(BLOCKS * processors, -(-n // THREADS)))
     kernel((blocks,), (THREADS,), arguments, shared_mem=shared)
+
+
+def limit_shared() -> int:
+    """Return how many bytes of shared memory a block may use on this GPU."""
+    return min(MOST_SHARED, _find_attribute("MaxSharedMemoryPerBlockOptin"))
+
+
+def _find_attribute(name: str) -> int:
+    return int(_list_attributes(cupy.cuda.Device().id)[name])
+
+
+@cache
+def _list_attributes(device: int) -> dict[str, int]:
+    """Return the properties of a GPU. Asking for them takes longer than a launch."""
+    found: dict[str, int] = cupy.cuda.Device(device).attributes
+    return found
 
 
 def describe_formula(formula: Formula, divisor: int = 1) -> Any:

@@ -11,13 +11,11 @@ from typing import Any
 import cupy
 import numpy as np
 
-from skdp.engines.cuda_kernels import COLUMNS, compile_kernel, launch
+from skdp.engines.cuda_kernels import COLUMNS, compile_kernel, launch, limit_shared
 from skdp.engines.cuda_rows import Places, Slab, write_addresses
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import FloatArray, IntArray
 
-#: Largest number of bytes of shared memory that a kernel uses.
-MOST_SHARED = 96 << 10
 #: Largest number of numbers per row. The sums of their products are kept in registers.
 MOST_NUMBERS = 10
 
@@ -54,23 +52,23 @@ class Products:
         """Whether `add_up` can read these rows."""
         entries = 4 * self._slots * (self._numbers + self._slots)
         few = self._numbers <= MOST_NUMBERS
-        return self._places.may_sweep and few and entries <= MOST_SHARED
+        return self._places.may_sweep and few and entries <= limit_shared()
 
     def can_cap(self, height: int) -> bool:
         """Whether `cap` can read these rows and a matrix with `height` lines."""
         entries = 8 * height * (self._numbers + 1 + self._slots)
-        return self._places.may_sweep and entries <= MOST_SHARED
+        return self._places.may_sweep and entries <= limit_shared()
 
     def add_up(self, slab: Slab) -> IntArray:
         """Return the Gram matrix of a slab's rows, in units of 2⁻²⁸."""
         m, slots = self._numbers, self._slots
         shared, copies = 4 * slots * (m + slots), 1
-        while copies < 32 and 2 * shared <= MOST_SHARED:
+        while copies < 32 and 2 * shared <= limit_shared():
             shared, copies = 2 * shared, 2 * copies
         corner = (m + 1) * (m + 2) // 2
         sums = cupy.zeros(corner + slots * (m + slots), np.uint64)
         launch(
-            self._compile("add_up_pairs", shared, COPIES=copies),
+            self._compile("add_up_pairs", COPIES=copies),
             slab.n_rows,
             self._describe(slab),
             np.int64(slab.n_rows),
@@ -96,7 +94,7 @@ class Products:
             lines[:, place] += column
         shared = 8 * lines.size
         launch(
-            self._compile("cap_rows", shared),
+            self._compile("cap_rows"),
             slab.n_rows,
             self._describe(slab),
             np.int64(slab.n_rows),
@@ -107,17 +105,9 @@ class Products:
             shared=shared,
         )
 
-    def _compile(self, name: str, shared: int, **constants: int) -> Any:
-        places = self._places
-        kernel = compile_kernel(
-            name,
-            NUMBERS=self._numbers,
-            BYTES=len(places.bytes),
-            SHORTS=len(places.shorts),
-            **constants,
-        )
-        kernel.max_dynamic_shared_size_bytes = shared
-        return kernel
+    def _compile(self, name: str, **constants: int) -> Any:
+        codes = {"BYTES": len(self._places.bytes), "SHORTS": len(self._places.shorts)}
+        return compile_kernel(name, NUMBERS=self._numbers, **codes, **constants)
 
     def _describe(self, slab: Slab) -> Any:
         columns, split = np.zeros(1, COLUMNS), len(self._places.bytes)
