@@ -188,11 +188,22 @@ def test_categories_of_pandas_in_any_order(order, other):
 def test_numbers_of_any_type_are_encoded_like_floats(kind):
     given = np.array([0, 1, 5, 9, 7]).astype(kind)
     schema = Schema({"age": Numeric(0, 9)}, target=Numeric(0, 3))
-    found = []
-    for age in (given, given.astype(float)):
-        (chunk,) = encode(batches({"age": age}, schema, target=age), schema).chunks
-        found.append((chunk.parts[0].tolist(), chunk.target.tolist()))
-    assert found[0] == found[1]
+    forms = {
+        "float": {"age": given.astype(float)},
+        "stored": {"age": given},
+        "arrow": pa.table({"age": given}),
+        "nulls": pa.table({"age": pa.array(given, mask=given == 9)}),
+    }
+    found = {}
+    for name, table in forms.items():
+        (chunk,) = encode(batches(table, schema, target=table["age"]), schema).chunks
+        found[name] = chunk.parts[0].tolist(), chunk.target.tolist()
+    assert found["stored"] == found["arrow"] == found["float"]
+    absent = np.flatnonzero(given == 9)
+    for part, nulls in zip(found["float"], found["nulls"], strict=True):
+        assert (
+            np.delete(part, absent, 0).tolist() == np.delete(nulls, absent, 0).tolist()
+        )
 
 
 @pytest.mark.parametrize(

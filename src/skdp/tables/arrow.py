@@ -98,6 +98,12 @@ def numbers(given: Any) -> FloatArray:
     return np.full(len(given), np.nan)
 
 
+def stored_numbers(given: Any) -> AnyArray:
+    """Return the numbers of a column as they are stored, or `numbers` of it."""
+    whole = given.type.bit_width >= 8 if _family(given.type) == "number" else False
+    return given.to_numpy() if whole and not given.null_count else numbers(given)
+
+
 def codes(given: Any, levels: Levels) -> AnyArray:
     """Return the index of each cell's level, or MISSING if the cell has none."""
     family = _family(given.type)

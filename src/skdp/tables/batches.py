@@ -23,7 +23,7 @@ from skdp.schema import (
     limit_codes,
 )
 from skdp.tables import readers
-from skdp.tables.cells import Levels, codes, numbers
+from skdp.tables.cells import Levels, codes, numbers, stored_numbers
 from skdp.tables.exposures import Exposure, divide_counts
 from skdp.tables.ids import Ids, find_ids
 from skdp.tables.in_order import count_threads, map_in_order
@@ -314,14 +314,8 @@ def _make_batch(
 
 def _convert(column: Cells, levels: Levels | None) -> FloatArray | Coded:
     """Convert a column to numbers, or to codes if the column has levels."""
-    if (
-        levels is None
-        and isinstance(column, np.ndarray)
-        and column.dtype.kind in "biuf"
-    ):
-        return column  # `encode` converts one column at a time, which takes less memory
-    if levels is None:
-        return numbers(column)
+    if levels is None:  # `encode` makes floats, of one column at a time
+        return stored_numbers(column)
     return Coded(codes=codes(column, levels), values=levels.values)
 
 

@@ -177,6 +177,17 @@ def numbers(cells: Any) -> FloatArray:
         return _numpy_numbers(cells)
 
 
+def stored_numbers(cells: Any) -> AnyArray:
+    """Return `numbers` of a column, but of their own type if that needs no copy."""
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in _NUMBERS:
+        return cells
+    if isinstance(cells, (np.ndarray, Coded)):
+        return numbers(cells)
+    from skdp.tables import arrow  # not at the top, because it imports this module
+
+    return arrow.stored_numbers(cells)
+
+
 def _numpy_numbers(cells: AnyArray | Coded) -> FloatArray:
     if isinstance(cells, Coded):
         values = np.fromiter(map(number, cells.values), np.float64)
