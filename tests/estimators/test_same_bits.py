@@ -49,6 +49,21 @@ def fitted(name, table=TABLE, **options):
     return model.coef_.tobytes(), np.asarray(model.intercept_).tobytes(), released
 
 
+@pytest.mark.parametrize("frame", [pd.DataFrame, pa.table, dict])
+def test_no_cell_makes_a_prediction_warn_or_fail(frame):
+    """A signalling nan and a number beyond float64, where numpy was told to raise."""
+    model = LogisticRegression(schema=Schema(COLUMNS, target=Categorical([0, 1])))
+    model.fit(TABLE, rng.integers(0, 2, N))
+    signalling = np.array([0x7FA00000, 0x3F800000], np.uint32).view(np.float32)
+    cells = {"age": signalling, "gain": np.array([1.0, 2.0]), "v0": signalling}
+    cells |= {"v1": np.array([1.0, 2.0]), "job": np.array(["tech", "?"], object)}
+    if frame is dict:
+        cells["gain"] = np.array(["1e4000", "2"], np.longdouble)
+    with np.errstate(all="raise"):
+        chances = model.predict_proba(frame(cells))
+    assert np.isfinite(chances).all()
+
+
 def forms(where):
     TABLE.to_csv(where / "table.csv", index=False)
     TABLE.to_csv(where / "table.tsv", index=False, sep="\t", lineterminator="\r\n")

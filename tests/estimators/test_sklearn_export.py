@@ -29,6 +29,8 @@ NUMBERS = np.concatenate(
 KINDS = {
     "linear": (Numeric(0, 100), NUMBERS),
     "far": (Numeric(1e9, 1e9 + 1), NUMBERS),
+    "narrow": (Numeric(np.int8(-100), np.int8(100)), NUMBERS),
+    "long": (Numeric(2**53 - 3, 2**53 + 7), 2.0**53 + np.arange(-4.0, 10.0)),
     "log": (Numeric(-3, 100, scale="log", missing=-3), NUMBERS),
     "bins": (Numeric(0, 100, bins=10), NUMBERS),
     "sevenths": (Numeric(0, 1, bins=7), np.append(np.arange(0, 8) / 7, np.nan)),

@@ -299,10 +299,52 @@ def test_whatever_a_column_computes_its_part_is_bounded():
     cells = {"x": none, "w": none, "c": Coded(np.zeros(4, int), ["a"])}
     batch = Batch(columns=cells, target=none)
     rows, wild, codes = encode([batch], schema, intercept=False).chunks[0].parts
-    assert (np.abs(wild.astype(int)) <= grid.FEATURE_ONE).all()
+    assert ((wild >= 0) & (wild <= grid.FEATURE_ONE)).all()
     assert ((rows.astype(int) ** 2).sum(axis=1) <= grid.FEATURE_ONE**2).all()
     assert rows.min() > 0.7 * grid.FEATURE_ONE
     assert codes.tolist() == [0, 2, 2, 2]
+
+
+class WildTarget(Numeric):
+    """A column whose scaled numbers leave the unit interval."""
+
+    def rescale(self, values):
+        return np.array([1.5, -3.0, math.nan, math.inf]), np.zeros(4, bool)
+
+
+def test_whatever_a_target_computes_it_is_bounded():
+    schema = Schema({"x": Numeric(0, 1)}, target=WildTarget(0, 1))
+    batch = Batch(columns={"x": np.zeros(4)}, target=np.zeros(4))
+    (chunk,) = encode([batch], schema).chunks
+    assert ((chunk.target >= 0) & (chunk.target <= grid.FEATURE_ONE)).all()
+
+
+#: Ranges whose ends, sum or length do not fit their type.
+RANGES = [
+    (np.int8(100), np.int8(120)),
+    (np.int8(-100), np.int8(100)),
+    (np.uint8(100), np.uint8(250)),
+    (np.float16(40000), np.float16(60000)),
+    (np.uint64(2**63), np.uint64(2**63 + 2**40)),
+    (1e308, 1.7e308),
+    (-1.7e308, -1e308),
+    (2**53 - 3, 2**53 + 7),
+    (2**60 + 1, 2**60 + 2**10),
+    (0.0, 5e-324),
+    (5e-324, 1.5e-323),
+]
+
+
+@pytest.mark.parametrize("ends", RANGES, ids=str)
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_missing_numbers_are_in_every_range(ends, scale):
+    column = Numeric(*ends, scale=scale)
+    assert column.low <= column.default <= column.high
+    cells = np.array([math.nan, -math.inf, math.inf, *map(float, ends)])
+    with np.errstate(all="ignore"):
+        scaled, _ = column.rescale(cells)
+    assert ((scaled >= 0) & (scaled <= 1)).all()
+    assert scaled[1:].tolist() == pytest.approx([0, 1, 0, 1])
 
 
 def test_codes_of_the_levels_themselves_are_final():

@@ -50,11 +50,12 @@ def test_truncated_goes_toward_zero_and_stays_in_the_unit_interval(values):
 @given(hnp.arrays(np.float64, st.integers(0, 40), elements=hostile))
 @example(np.array([math.nan, math.inf, -math.inf, 1e308, 2.5, -3.0, 1e5, 1.0, -1.0]))
 def test_a_column_is_truncated_in_the_same_way_and_bounded(values):
-    units = grid.truncate_column(values.copy())
-    assert units.dtype == np.int16
-    assert (np.abs(units.astype(int)) <= ONE).all()
-    inside = np.abs(values) <= 1
-    assert (units[inside] == grid.truncate(values)[inside]).all()
+    for least in (-1, 0):
+        units = grid.truncate_column(values.copy(), least)
+        assert units.dtype == np.int16
+        assert ((units >= least * ONE) & (units <= ONE)).all()
+        inside = (values >= least) & (values <= 1)
+        assert (units[inside] == grid.truncate(values)[inside]).all()
 
 
 def near_the_sphere():

@@ -13,7 +13,7 @@ from scipy.stats import binom, chi2
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.randomness import Randomness
-from skdp.solvers import dp_sgd
+from skdp.solvers import dp_sgd, poisson_batches
 from skdp.solvers.dp_sgd import compute_paper_noise
 from skdp.solvers.poisson_batches import Batches, draw_batch, round_rate
 from skdp.solvers.problem import open_run
@@ -129,6 +129,22 @@ def test_everybody_is_drawn_by_himself_with_the_rate():
 def plausibly(total, times, rate, n_rows=600):
     low, high = binom.ppf([1e-8, 1 - 1e-8], times * n_rows, rate)
     return low <= total <= high
+
+
+def test_a_seed_draws_the_same_rows_however_they_are_cut(monkeypatch):
+    monkeypatch.setattr(poisson_batches, "DRAWN_ROWS", 100)
+    layout, drawn = problem_of().layout, []
+    for sizes in ([600], [150, 0, 450], [1] * 600, [599, 1]):
+        parts = np.split(np.arange(600), np.cumsum(sizes[:-1]))
+        chunks = [Chunk((), part, np.ones(len(part), np.float32)) for part in parts]
+        batch = draw_batch(
+            Records(layout, tuple(chunks)), round_rate(0.4), Randomness(2)
+        )
+        assert len(batch.chunks) == len(sizes)
+        drawn.append([row for chunk in batch.chunks for row in chunk.target.tolist()])
+    assert drawn[0] == drawn[1] == drawn[2] == drawn[3]
+    assert 180 < len(drawn[0]) < 300
+    assert not draw_batch(Records(layout, ()), round_rate(0.4), Randomness(2)).chunks
 
 
 def test_sparse_columns_are_drawn_by_rows():

@@ -8,10 +8,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from scipy.sparse import csr_array
 
-from skdp.privacy.encoding import encode
+from skdp.privacy.encoding import Chunk, encode
 from skdp.schema import Categorical, Numeric, Schema, Vector
-from skdp.tables import batches
+from skdp.tables import batches, encoder
 
 Y = Categorical(["no", "yes"])
 SCHEMA = Schema({"age": Numeric(0, 9), "job": Categorical(["a"])}, target=("y", Y))
@@ -236,6 +237,26 @@ def test_batches_of_vectors_have_fewer_rows():
     target = np.zeros(100_000)
     parts = batches(table, schema, target=target, finish=lambda b: len(b.target))
     assert list(parts) == [50_000, 50_000]
+
+
+@pytest.mark.parametrize("form", [csr_array, np.ma.masked_array])
+def test_batches_that_are_copies_have_fewer_rows(form):
+    names = [f"v{j}" for j in range(64)]
+    schema = Schema({n: Numeric(0, 1) for n in names}, target=Numeric(0, 1))
+    table, target = np.zeros((70_000, 64), np.int8), np.zeros(70_000)
+    options = {"target": target, "n_threads": 1, "finish": lambda b: len(b.target)}
+    assert list(batches(table, schema, **options)) == [70_000]
+    assert list(batches(form(table), schema, **options)) == [35_000] * 2
+
+
+def test_joined_chunks_are_not_too_long(monkeypatch):
+    monkeypatch.setattr(encoder, "CHUNK_ROWS", 100)
+    sizes = [60, 30, 50, 100, 7, 99, 1, 2]
+    parts = [Chunk((), np.full(n, i), np.ones(n), 1) for i, n in enumerate(sizes)]
+    joined = list(encoder._join_equal(iter(parts)))
+    assert [len(chunk.target) for chunk in joined] == [90, 50, 100, 7, 100, 2]
+    whole = np.concatenate([chunk.target for chunk in joined])
+    assert (whole == np.repeat(np.arange(8), sizes)).all()
 
 
 def test_class_weight_mistakes():

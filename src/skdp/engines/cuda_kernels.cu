@@ -236,8 +236,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) cap_rows(
 //
 // `sums` has the lower triangle of the products of numbers and of the intercept, which is
 // the last one and counts as 1. Then it has a line for each slot: the sums of all numbers
-// over the rows with this slot, and the number of these rows that have each other slot of
-// an earlier column. The slot itself counts as one of those.
+// over the rows with this slot, and how many of these rows have each slot of an earlier
+// column. The entry of the slot itself is the number of these rows.
 //
 // A thread's sum over numbers stays below 2^53, because it adds fewer than 2^23 products
 // below 2^30. A sum over codes is 32 bits wide and is moved to `sums` after at most 2^15

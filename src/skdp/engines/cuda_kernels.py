@@ -15,8 +15,7 @@ from skdp.engines.compiled import Formula
 THREADS, BLOCKS = 256, 2
 #: Largest number of columns of each kind in one sweep, as the kernels define it.
 MOST_COLUMNS = 48
-#: Largest number of bytes of shared memory of a block, if the GPU has that many. Two
-#: blocks then fit on a processor.
+#: Largest number of bytes of shared memory of a block, if the GPU has that many.
 MOST_SHARED = 96 << 10
 
 FORMULA = np.dtype(

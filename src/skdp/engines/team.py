@@ -4,7 +4,7 @@ A thread needs the interpreter's lock to start or end a call from Python. Sixtee
 threads therefore start one after another, which takes longer than a sweep over a
 million rows. The threads of a `Team` stay in compiled code from one sweep to the next.
 They wait there for locks of the operating system, which need no interpreter. The thread
-that calls the team sweeps with them, so that no core is left to wait for the others.
+that calls the team sweeps too.
 
 numba's own parallel loops would also work without the lock. But they kill a forked
 process that uses them. With some threading libraries, they also kill a process in which
@@ -104,7 +104,7 @@ class Team:
     Parameters
     ----------
     n_threads : int
-        The number of threads, with the one that calls `sweep`.
+        The number of threads, including the one that calls `sweep`.
     """
 
     def __init__(self, n_threads: int) -> None:

@@ -34,6 +34,7 @@ def compute_margins(
     return np.concatenate([np.zeros((0, weights.shape[1])), *rows])
 
 
+@np.errstate(all="ignore")  # a cell must not cause a warning
 def _add_parts(
     batch: Batch, schema: Schema, layout: Layout, weights: FloatArray
 ) -> FloatArray:
@@ -76,6 +77,7 @@ def _shorten(parts: list[Any], dense: list[bool], row_norm: float) -> None:
         parts[i] = parts[i] * np.asarray(factor)[:, None]
 
 
+@np.errstate(all="ignore")
 def expand_pair(cells: Any, pair: Pair) -> FloatArray:
     """Return the coordinates (n, width) of a pair, from the cells of its two columns.
 

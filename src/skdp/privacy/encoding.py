@@ -254,7 +254,7 @@ def _encode_column(cells: Any, column: Column) -> AnyArray:
     if column.kind == "hats":
         return grid.bound_positions(features, column.axes)
     if features.shape[1] == 1:
-        return grid.truncate_column(features)
+        return grid.truncate_column(features, -1.0 if column.signed else 0.0)
     units = grid.truncate(features, out=features)  # a new array of its own
     return grid.shrink_rows(units, float(grid.FEATURE_ONE**2)).astype(np.int16)
 
@@ -285,6 +285,7 @@ def _encode_target(
     if isinstance(column, Numeric):
         scaled, _ = column.rescale(np.asarray(cells, dtype=np.float64))
         units = np.rint(scaled * grid.FEATURE_ONE).astype(np.int16)
+        np.clip(units, 0, grid.FEATURE_ONE, out=units)  # whatever the column computes
         return units, np.ones(len(units), np.float32)
     codes = _encode_column(cells, column)
     known = codes < len(column.levels)

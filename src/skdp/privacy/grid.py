@@ -54,18 +54,20 @@ def truncate(values: FloatArray, out: FloatArray | None = None) -> FloatArray:
 
 
 @np.errstate(all="ignore")
-def truncate_column(values: FloatArray) -> npt.NDArray[np.int16]:
-    """Truncate values as `truncate` does, but faster. `values` is overwritten.
+def truncate_column(values: FloatArray, least: float) -> npt.NDArray[np.int16]:
+    """Truncate values in [least, 1] as `truncate` does, but faster.
+
+    `least` is 0 or -1, and `values` is overwritten.
 
     Notes
     -----
     **Guarantee.** For every float, including nan and infinities, the result is an
-    integer of magnitude at most 2¹⁴. For values in [-1, 1], it equals that of
+    integer from least·2¹⁴ to 2¹⁴. For values in [least, 1], it equals that of
     `truncate`. Other values may become any such integer.
     """
     values *= FEATURE_ONE
     units: npt.NDArray[np.int16] = values.astype(np.int16)  # rounds toward zero
-    return np.clip(units, -FEATURE_ONE, FEATURE_ONE, out=units)
+    return np.clip(units, int(least * FEATURE_ONE), FEATURE_ONE, out=units)
 
 
 def bound_positions(

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from skdp.schema.validation import (
     FloatArray,
+    as_number,
     check,
     check_numbers,
     limit_codes,
@@ -81,8 +82,11 @@ class Numeric:
     knots: int | Sequence[float] | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
+        ends = {name: getattr(self, name) for name in ("low", "high", "missing")}
+        check_numbers("A numeric column", **ends)
+        for name, value in ends.items():
+            object.__setattr__(self, name, as_number(value))
         low, high, bins = self.low, self.high, self.bins
-        check_numbers("A numeric column", low=low, high=high, missing=self.missing)
         if isinstance(self.knots, (list, tuple, np.ndarray)):
             object.__setattr__(self, "knots", tuple(float(k) for k in self.knots))
         check(
@@ -187,15 +191,12 @@ class Numeric:
     @property
     def default(self) -> float:
         """The value used for a missing cell."""
-        return (self.low + self.high) / 2 if self.missing is None else self.missing
+        return self.low / 2 + self.high / 2 if self.missing is None else self.missing
 
     @property
     def span(self) -> float:
-        """The length of the range, after the logarithm if the scale is "log".
-
-        Values above `low` are divided by this length.
-        """
-        width = float(self.high) - float(self.low)
+        """The length by which values above `low` are divided, on the column's scale."""
+        width = self.high - self.low
         return math.log1p(width) if self.scale == "log" else width
 
     def unscale(self, scaled: FloatArray) -> FloatArray:
@@ -228,7 +229,6 @@ class Numeric:
     def rescale(self, values: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """Return the values mapped to [0, 1], and a mask of the missing ones (nan)."""
         missing = np.isnan(values)
-        # Change one array in place, because threads block each other when allocating.
         above: FloatArray = np.clip(values, self.low, self.high)  # nan stays nan
         np.copyto(above, self.default, where=missing)
         above -= self.low  # rounds like high - low, so it is at most that

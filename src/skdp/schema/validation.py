@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from numbers import Real
 from typing import Any
@@ -52,6 +53,21 @@ def check_numbers(what: str, **values: Any) -> None:
         elif not isinstance(value, str):
             remedy = "State a number that is known without looking at the records."
         raise ValueError(f"{what} needs a number as {name}, got {value!r}. {remedy}")
+
+
+def as_number(value: Any) -> Any:
+    """Return a public setting as a Python number, with which arithmetic is exact.
+
+    Numbers of numpy may be narrow, and sums of them wrap around. Integers above 2⁵³ are
+    rounded, as they are when they meet a table of floats. None stays None.
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or (type(value) in (int, float) and abs(value) <= 2**53):
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def count_in_words(n: int | str, noun: str, plural: str | None = None) -> str:

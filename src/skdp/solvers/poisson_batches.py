@@ -22,6 +22,8 @@ from skdp.solvers.problem import Run, charge_run
 
 #: Rates are multiples of 2⁻³², so a record is drawn with exactly the charged rate.
 RATE_BITS = 32
+#: Number of rows for which random words are drawn at a time.
+DRAWN_ROWS = 1 << 20
 #: The share of δ that batches cost in addition to μ.
 DELTA_SHARE = 0.1
 
@@ -38,9 +40,16 @@ def draw_batch(records: Records, rate: float, noise: Randomness) -> Records:
     if rate == 1.0:
         return records
     below = np.uint64(int(math.ldexp(rate, 64)))
+    sizes = [len(chunk.target) for chunk in records.chunks]
+    # Words are drawn for a fixed number of rows at a time, so a seed draws the same
+    # rows however the table is cut into chunks.
+    blocks = range(0, sum(sizes), DRAWN_ROWS)
+    words = (noise.words(min(DRAWN_ROWS, sum(sizes) - start)) for start in blocks)
+    drawn = np.concatenate([np.zeros(0, bool), *(word < below for word in words)])
+    *by_chunk, _ = np.split(drawn, np.cumsum(sizes, dtype=int))
     chunks = []
-    for chunk in records.chunks:
-        at = np.flatnonzero(noise.words(len(chunk.target)) < below)
+    for chunk, own in zip(records.chunks, by_chunk, strict=True):
+        at = np.flatnonzero(own)
         parts = tuple(part[at] for part in chunk.parts)
         chunks.append(Chunk(parts, chunk.target[at], chunk.weight[at]))
     return replace(records, chunks=tuple(chunks))

@@ -37,13 +37,15 @@ UNIT = "unit"
 Cut = tuple[int, list[Cells], dict[str, Cells]]
 
 #: Largest numbers of rows and of cells of a batch, and of cells of a Vector, for tables
-#: in memory and for files. In long batches, threads wait for each other less often.
-#: Files get shorter batches, because their tables may be too large for the memory.
+#: in memory, for those of which each batch is a copy, and for files. In long batches,
+#: threads wait for each other less often. Files get shorter batches, because their
+#: tables may be too large for the memory.
 _MOST_IN_MEMORY = 1 << 21, 1 << 24, 1 << 22
+_MOST_OF_COPY = 1 << 20, 1 << 22, 1 << 22
 _MOST_OF_FILE = 1 << 18, 1 << 21, 1 << 21
-#: A table in memory is cut into batches of equal size, as many for each thread, unless
-#: they would be shorter than this.
-_LEAST_IN_MEMORY = 1 << 18
+#: A table in memory is cut into batches of equal size, so that each thread gets the
+#: same number of batches, unless they would have fewer rows and cells than these.
+_LEAST_ROWS, _LEAST_CELLS = 1 << 18, 1 << 21
 
 
 def batches(
@@ -103,15 +105,17 @@ def batches(
 
     Notes
     -----
-    Each row of a batch depends only on the same row of the table. Cells never affect
-    errors, warnings or types. `skdp.tables.cells` defines the meaning of a cell, and
-    `skdp.tables.csv` defines what a record of a CSV file is. The library that made a
-    table may already have changed cells. For example, a single cell may have changed
-    the type of a whole column. Such changes are undone where possible. To avoid them,
-    pass the path of a file.
+    The numbers and categories of each row of a batch depend only on the same row of the
+    table. Cells never affect errors or warnings. `skdp.tables.cells` defines the
+    meaning of a cell, and `skdp.tables.csv` defines what a record of a CSV file is. The
+    library that made a table may already have changed cells. For example, a single cell
+    may have changed the type of a whole column. Such changes are undone where possible.
+    To avoid them, pass the path of a file.
     """
     in_memory = readers.is_in_memory(table)
-    most_rows, most_cells, most_wide = _MOST_IN_MEMORY if in_memory else _MOST_OF_FILE
+    limits = _MOST_IN_MEMORY if in_memory else _MOST_OF_FILE
+    limits = _MOST_OF_COPY if readers.is_copied(table) else limits
+    most_rows, most_cells, most_wide = limits
     batch_rows = most_rows if batch_rows is None else batch_rows
     check(batch_rows >= 1, f"batch_rows must be at least 1, got {batch_rows}.")
     levels = _find_levels(schema)
@@ -135,7 +139,8 @@ def batches(
     most_rows = min(most_cells // max(1, len(at)), most_wide // widest)
     rows = max(1, min(batch_rows, most_rows))
     if in_memory and source.n_rows is not None:
-        rows = _balance(source.n_rows, rows, count_threads(n_threads))
+        least = min(_LEAST_ROWS, _LEAST_CELLS // max(1, len(at)))
+        rows = _balance(source.n_rows, least, rows, count_threads(n_threads))
     convert = partial(
         _make_batch,
         schema=schema,
@@ -155,10 +160,10 @@ def batches(
     return map_in_order(work, _cut(source, schema, at, named, apart, rows), n_threads)
 
 
-def _balance(n_rows: int, most: int, n_threads: int) -> int:
-    """Return the number of rows of a batch, so that all threads get equally many."""
-    turns = -(-n_rows // (most * n_threads))
-    return min(most, max(_LEAST_IN_MEMORY, -(-n_rows // max(1, turns * n_threads))))
+def _balance(n_rows: int, least: int, most: int, n_threads: int) -> int:
+    """Return a number of rows per batch that gives each thread as many batches."""
+    turns = max(1, -(-n_rows // (most * n_threads)))
+    return min(most, max(least, -(-n_rows // (turns * n_threads))))
 
 
 def _keep_rows(batch: Batch, at: AnyArray) -> Batch:
@@ -290,7 +295,7 @@ def _make_batch(
 ) -> Batch:
     """Convert the cells of a slice to a batch."""
     read = iter(inputs)
-    columns: dict[str, FloatArray | Coded] = {}
+    columns: dict[str, AnyArray | Coded] = {}
     for key, column in schema.columns.items():
         if isinstance(column, Vector):
             columns[key] = np.column_stack([numbers(next(read)) for _ in column.names])
@@ -312,7 +317,7 @@ def _make_batch(
     return Batch(columns=columns, target=target, weight=weight, divisor=divisor)
 
 
-def _convert(column: Cells, levels: Levels | None) -> FloatArray | Coded:
+def _convert(column: Cells, levels: Levels | None) -> AnyArray | Coded:
     """Convert a column to numbers, or to codes if the column has levels."""
     if levels is None:  # `encode` makes floats, of one column at a time
         return stored_numbers(column)

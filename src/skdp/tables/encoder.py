@@ -10,14 +10,14 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from skdp.privacy.encoding import AnyArray, Batch, Chunk, Records, encode
+from skdp.privacy.grid import CHUNK_ROWS
 from skdp.privacy.persons import RowCounts
 from skdp.schema import Schema
 from skdp.tables import readers
 from skdp.tables.batches import batches
 from skdp.tables.larger_than_memory import limit_memory, measure_size
 
-#: Largest number of bytes of chunks that wait to be joined with others. A chunk of this
-#: size has fewer than 2²² rows.
+#: Largest number of bytes of chunks that wait to be joined with others.
 WAITING = 1 << 24
 
 
@@ -113,11 +113,15 @@ def _join_equal(parts: Iterable[Chunk]) -> Iterator[Chunk]:
 
     A row with divisor m counts as 1/m of a record (`RowCounts.find_divisors`). Chunks
     wait until `WAITING` bytes are collected. Then the largest group of chunks with the
-    same divisor is joined.
+    same divisor is joined. A joined chunk has at most `CHUNK_ROWS` rows.
     """
     waiting: dict[int, list[Chunk]] = {}
     sizes: dict[int, int] = {}
     for chunk in parts:
+        rows = sum(len(one.target) for one in waiting.get(chunk.divisor, []))
+        if rows + len(chunk.target) > CHUNK_ROWS:
+            del sizes[chunk.divisor]
+            yield _join(waiting.pop(chunk.divisor))
         waiting.setdefault(chunk.divisor, []).append(chunk)
         sizes[chunk.divisor] = sizes.get(chunk.divisor, 0) + measure_size(chunk)
         while sum(sizes.values()) > WAITING:

@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 
 from skdp.schema import check
 
@@ -113,6 +114,14 @@ def is_in_memory(table: Any) -> bool:
     The encoded records of such a table take less memory than the table itself.
     """
     return hasattr(table, "__len__") and not isinstance(table, str)
+
+
+def is_copied(table: Any) -> bool:
+    """Return whether reading rows of a table in memory copies their cells.
+
+    Sparse matrices become dense, and masked cells become None.
+    """
+    return issparse(table) or isinstance(table, np.ma.MaskedArray)
 
 
 def open_table(table: Any, wanted: Sequence[str] | None = None) -> Source:
