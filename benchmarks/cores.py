@@ -68,8 +68,8 @@ apart from noise.
 
 The machines were shared with others, so runs differ. How many times as fast {last}
 threads or processes were as one, in each run, and how long gradients took with {last}
-threads, compared to {last} such processes. The oldest run is the first, and earlier runs
-are of earlier versions. The table above is the last run.
+threads, compared to {last} such processes. The oldest run is the first, and earlier
+runs are of earlier versions. The table above is the last run.
 
 {runs}
 
