@@ -278,7 +278,7 @@ class WildNumbers(Numeric):
     """A column whose feature map leaves the unit interval."""
 
     def compute_features(self, cells):
-        return np.array([[1.5], [-3.0], [math.nan], [math.inf]])
+        return np.array([[1.5], [-0.5], [math.nan], [math.inf]])
 
 
 class WildCodes(Categorical):
@@ -309,7 +309,7 @@ class WildTarget(Numeric):
     """A column whose scaled numbers leave the unit interval."""
 
     def rescale(self, values):
-        return np.array([1.5, -3.0, math.nan, math.inf]), np.zeros(4, bool)
+        return np.array([1.5, -0.5, math.nan, math.inf]), np.zeros(4, bool)
 
 
 def test_whatever_a_target_computes_it_is_bounded():

@@ -240,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) cap_rows(
 // column. The entry of the slot itself is the number of these rows.
 //
 // A thread's sum over numbers stays below 2^53, because it adds fewer than 2^23 products
-// below 2^30. A sum over codes is 32 bits wide and is moved to `sums` after at most 2^15
+// of at most 2^30. A sum over codes is 32 bits wide and is moved to `sums` after at most 2^15
 // rows, whose numbers are below 2^15 in magnitude or equal to -2^15.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) add_up_pairs(
     Columns columns, int64 n, uint64* sums) {

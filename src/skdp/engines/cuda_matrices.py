@@ -23,14 +23,9 @@ MOST_NUMBERS = 10
 class Products:
     """Multiplies rows by each other and by a matrix.
 
-    Attributes
-    ----------
-    at : IntArray (d,)
-        The place of each coordinate in a row as the kernels read it. Numbers come
-        first, then the intercept, and then the slots of each column of codes. The last
-        slot of a column is for codes that are none of its levels.
-    scale : IntArray (d,)
-        The value of a coordinate in units of 2⁻¹⁴, where the kernels read a 1.
+    The kernels read a row as its numbers, followed by the intercept and by the slots of
+    each column of codes. The last slot of a column is for codes that are none of its
+    levels. Numbers are in units of 2⁻¹⁴, and all other entries are 0 or 1.
     """
 
     def __init__(self, places: Places) -> None:
@@ -40,13 +35,14 @@ class Products:
         coded = [*places.bytes, *places.shorts]
         self._starts = np.cumsum([0, *(groups[g].width + 1 for g in coded)])
         self._slots = int(self._starts[-1])
-        self.at: IntArray = np.full(places.layout.n_features, self._numbers, np.intp)
-        self.at[places.numbers] = np.arange(self._numbers)
+        # The place of each coordinate in such a row, and the unit of its entry there.
+        self._at: IntArray = np.full(places.layout.n_features, self._numbers, np.intp)
+        self._at[places.numbers] = np.arange(self._numbers)
         for start, g in zip(self._starts[:-1], coded, strict=True):
             own = groups[g].coordinates
-            self.at[own] = self._numbers + 1 + start + np.arange(groups[g].width)
-        self.scale: IntArray = np.full(len(self.at), FEATURE_ONE, np.int64)
-        self.scale[places.numbers] = 1
+            self._at[own] = self._numbers + 1 + start + np.arange(groups[g].width)
+        self._scale: IntArray = np.full(len(self._at), FEATURE_ONE, np.int64)
+        self._scale[places.numbers] = 1
 
     def can_add_up(self) -> bool:
         """Whether `add_up` can read these rows."""
@@ -83,14 +79,14 @@ class Products:
         gram[m + 1 :, m + 1 :] = lines[:, m:]
         gram[m + 1 :, m] = np.diagonal(lines[:, m:])  # each of these rows has a 1
         gram += np.tril(gram, -1).T
-        total: IntArray = gram[np.ix_(self.at, self.at)]
-        return total * np.outer(self.scale, self.scale)
+        total: IntArray = gram[np.ix_(self._at, self._at)]
+        return total * np.outer(self._scale, self._scale)
 
     def cap(self, slab: Slab, units: FloatArray, limits: Any, caps: Any) -> None:
         """Write to `caps` the cap of each row, where `units` is B in units."""
         height, width = len(units), self._numbers + 1 + self._slots
         lines = np.zeros((height, width))
-        for place, column in zip(self.at, (units * self.scale).T, strict=True):
+        for place, column in zip(self._at, (units * self._scale).T, strict=True):
             lines[:, place] += column
         shared = 8 * lines.size
         launch(

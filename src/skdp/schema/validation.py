@@ -56,10 +56,10 @@ def check_numbers(what: str, **values: Any) -> None:
 
 
 def as_number(value: Any) -> Any:
-    """Return a public setting as a Python number, with which arithmetic is exact.
+    """Return a public setting as an int or a float of Python, or None if it is None.
 
-    Numbers of numpy may be narrow, and sums of them wrap around. Integers above 2⁵³ are
-    rounded, as they are when they meet a table of floats. None stays None.
+    Sums of numpy's narrow integers would wrap around. Integers above 2⁵³ are rounded to
+    floats, because the cells that they are compared with are floats.
     """
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or (type(value) in (int, float) and abs(value) <= 2**53):
@@ -67,7 +67,7 @@ def as_number(value: Any) -> Any:
     try:
         return float(value)
     except OverflowError:
-        return math.inf
+        return math.inf if value > 0 else -math.inf
 
 
 def count_in_words(n: int | str, noun: str, plural: str | None = None) -> str:

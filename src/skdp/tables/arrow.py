@@ -100,8 +100,10 @@ def numbers(given: Any) -> FloatArray:
 
 def stored_numbers(given: Any) -> AnyArray:
     """Return the numbers of a column as they are stored, or `numbers` of it."""
-    whole = given.type.bit_width >= 8 if _family(given.type) == "number" else False
-    return given.to_numpy() if whole and not given.null_count else numbers(given)
+    if _family(given.type) != "number" or given.null_count:
+        return numbers(given)
+    stored: AnyArray = given.to_numpy(zero_copy_only=False)  # booleans are bits there
+    return stored
 
 
 def codes(given: Any, levels: Levels) -> AnyArray:

@@ -113,8 +113,9 @@ def batches(
     To avoid them, pass the path of a file.
     """
     in_memory = readers.is_in_memory(table)
-    limits = _MOST_IN_MEMORY if in_memory else _MOST_OF_FILE
-    limits = _MOST_OF_COPY if readers.is_copied(table) else limits
+    limits = _MOST_OF_FILE
+    if in_memory:
+        limits = _MOST_OF_COPY if readers.is_copied(table) else _MOST_IN_MEMORY
     most_rows, most_cells, most_wide = limits
     batch_rows = most_rows if batch_rows is None else batch_rows
     check(batch_rows >= 1, f"batch_rows must be at least 1, got {batch_rows}.")
@@ -161,7 +162,7 @@ def batches(
 
 
 def _balance(n_rows: int, least: int, most: int, n_threads: int) -> int:
-    """Return a number of rows per batch that gives each thread as many batches."""
+    """Return how long batches are if all threads get the same number of them."""
     turns = max(1, -(-n_rows // (most * n_threads)))
     return min(most, max(least, -(-n_rows // (turns * n_threads))))
 
