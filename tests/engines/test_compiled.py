@@ -10,7 +10,8 @@ import pytest
 
 from skdp.datasets import make_hospital
 from skdp.engines import compiled_rows, kernels
-from skdp.engines.compiled import FORMULAS, CompiledEngine, Ranges
+from skdp.engines.compiled import CompiledEngine, Ranges
+from skdp.engines.formula import FORMULAS
 from skdp.engines.reference import ReferenceEngine
 from skdp.models import losses
 from skdp.privacy import queries
@@ -95,7 +96,7 @@ def test_what_would_read_beyond_an_array_is_refused() -> None:
     with pytest.raises(ValueError, match="one cap per row"):
         engine.gradient(np.zeros((d, 1)), at, slopes)
     with pytest.raises(ValueError, match="must have shape"):
-        engine.gradient(np.zeros((d, 2)), at, slopes)
+        engine.gradient(np.zeros((d, 2)), at, replace(slopes, caps=None))
     short = replace(records, chunks=(replace(chunk, weight=chunk.weight[:9]),))
     with pytest.raises(ValueError, match="same length"):
         CompiledEngine(short)
@@ -183,7 +184,9 @@ def test_more_rows_than_float64_adds_up_exactly(
     once = CompiledEngine(records, 1).gradient(units, np.arange(2), slopes)
     many = Ranges(np.array([(0, 0, n)] * times))
     engine = CompiledEngine(records, 1)
+    monkeypatch.setattr(engine._threads, "n_rows", n * times)
     monkeypatch.setattr(engine._threads, "run", lambda work, *_: [work(many)])
+    slopes = replace(slopes)  # not those of the last step
     total = engine.gradient(units, np.arange(2), slopes)
     assert total.max() > 1 << 53
     assert (once // n % 2 == 1).any()
@@ -206,7 +209,9 @@ def test_sums_over_2_to_the_29_persons_do_not_wrap(
     units = np.full((2, 1), 8.0) * 2.0 ** WeightGrid.of(engine.records.layout).bits
     once = engine.gradient(units, np.arange(2), slopes)
     many = Ranges(np.array([(0, 0, n)] * times))
+    monkeypatch.setattr(engine._threads, "n_rows", n * times)
     monkeypatch.setattr(engine._threads, "run", lambda work, *_: [work(many)])
+    slopes = replace(slopes)  # not those of the last step
     total = engine.gradient(units, np.arange(2), slopes)
     assert (total == once * times).all()
     assert total.max() > 1 << 63

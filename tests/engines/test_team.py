@@ -29,6 +29,7 @@ RECORDS = encode([Batch(columns=COLUMNS, target=RNG.random(N_ROWS))], SCHEMA)
 SLOPES = queries.Slopes(loss=losses.Squared())
 AT = np.arange(3)
 EXPECTED = ReferenceEngine(RECORDS)
+TAKEN = kernels.SweepJob._fields.index("taken")
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,13 @@ def gradients(engine, times):
 @numba.njit
 def finish(job):
     """Count a thread as finished, as `kernels.sweep` does."""
-    kernels._take_next(job.ctypes.data + 8 * kernels._FINISHED)
+    kernels.add_at(job.ctypes.data + 8 * kernels.FINISHED, 1)
+
+
+@numba.njit
+def take_turn(job):
+    """Return how many threads have called this function before, for the same job."""
+    return kernels.add_at(job[TAKEN], 1)
 
 
 def make_job(taken):
@@ -73,34 +80,34 @@ def test_two_engines_sweep_at_the_same_time():
 
 def test_a_sweep_waits_for_the_slowest_thread(monkeypatch):
     @numba.njit
-    def note(job, thread):
-        word = job[0]
-        for i in range((2 - thread) * 10**7):  # the caller, thread 2, is the first
+    def note(job):
+        turn, word = take_turn(job), job[0]
+        for i in range((turn == 2) * 10**7):
             word = (word * 1_103_515_245 + i) % 2_147_483_648
-        job[1 + thread] = -1 - word
+        job[TAKEN + 1 + turn] = -1 - word
         finish(job)
 
     monkeypatch.setattr(kernels, "sweep", note)
     team = Team(3)
-    for _ in range(3):
+    for _ in range(12):  # the caller is the slowest thread only sometimes
         team.sweep(make_job(np.zeros(1, np.int64)), 3)
-        assert (team._job[1:4] < 0).all()
+        assert (team._job[TAKEN + 1 : TAKEN + 4] < 0).all()
 
 
 def test_callers_of_one_team_take_turns(monkeypatch):
     """Otherwise a job would be overwritten while threads work on it."""
 
     @numba.njit
-    def count(job, thread):
-        word = job[0]
+    def count(job):
+        turn, word = take_turn(job), job[0]
         for i in range(10**5):
             word = (word * 1_103_515_245 + i) % 2_147_483_648
-        numba.carray(kernels._int64(job[0]), 3)[thread] += 1 if word != 1 else 2
+        numba.carray(kernels._int64(job[0]), 3)[turn] += 1 if word != 1 else 2
         finish(job)
 
     def sweep(_):
-        own = np.zeros(3, np.int64)
-        team.sweep(make_job(own)._replace(ranges=own.ctypes.data), 3)
+        taken, own = np.zeros(1, np.int64), np.zeros(3, np.int64)
+        team.sweep(make_job(taken)._replace(ranges=own.ctypes.data), 3)
         return own.tolist()
 
     monkeypatch.setattr(kernels, "sweep", count)
@@ -154,17 +161,18 @@ def test_a_failed_sweep_is_an_error_and_not_the_end(monkeypatch, failing):
     """One thread raises: one of the team, or the one that calls."""
 
     @numba.njit
-    def fail(job, thread):
-        if thread == failing and job[0]:
+    def fail(job):
+        if take_turn(job) == failing and job[0]:
             raise MemoryError
         finish(job)
 
     monkeypatch.setattr(kernels, "sweep", fail)
     team = Team(2)
-    job = make_job(np.zeros(1, np.int64))
-    with pytest.raises(MemoryError, match="not enough memory"):
-        team.sweep(job._replace(ranges=1), 2)
-    team.sweep(job, 2)
+    for _ in range(20):
+        job = make_job(np.zeros(1, np.int64))
+        with pytest.raises(MemoryError, match="not enough memory"):
+            team.sweep(job._replace(ranges=1), 2)
+        team.sweep(job, 2)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")

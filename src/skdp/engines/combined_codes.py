@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skdp.privacy.encoding import AnyArray
-from skdp.schema import FloatArray, Layout
+from skdp.schema import Layout
 
 #: Number of codes that fit in a byte.
 BYTE = 256
@@ -59,18 +59,6 @@ class CombinedCodes(NamedTuple):
         for group, width in others:
             total = total * self.kind(width) + parts[group].astype(self.kind)
         return total
-
-    def spread(self, moves: FloatArray) -> None:
-        """Write the change of the margin for each combination into `moves`.
-
-        `moves` (k, slots) already holds the change of the weight of each code. The
-        change for a combination is the sum over its codes.
-        """
-        total = np.zeros((len(moves), 1))
-        for slot, width in zip(self.slots, self.shape, strict=True):
-            own = moves[:, None, slot : slot + width]
-            total = (total[:, :, None] + own).reshape(len(moves), -1)
-        moves[:, self.start : self.start + self.size] = total
 
     def gather(self, sums: npt.NDArray[Any]) -> None:
         """Within `sums`, add each combination's sum to the sums of its codes.

@@ -56,4 +56,4 @@ def compile_sweep() -> None:
     """Compile the sweep, or load it from the cache, before any row is read."""
     taken = np.zeros(1, np.int64)
     nothing = kernels.SweepJob(*[0] * len(kernels.SweepJob._fields))
-    kernels.sweep(np.array(nothing._replace(taken=taken.ctypes.data)), 0)
+    kernels.sweep(np.array(nothing._replace(taken=taken.ctypes.data)))

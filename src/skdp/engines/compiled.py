@@ -6,7 +6,7 @@ This is the default engine.
 from __future__ import annotations
 
 import math
-from functools import cached_property, partial
+from functools import cache, partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -23,9 +23,8 @@ from skdp.engines.compiled_rows import (
     make_aligned,
     store,
 )
+from skdp.engines.formula import Formula
 from skdp.engines.row_threads import Ranges, Threads
-from skdp.models import formulas
-from skdp.models.losses import Loss
 from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
@@ -34,57 +33,54 @@ from skdp.schema import FloatArray, IntArray, check
 #: Number of sets of coordinates whose kernel programs are kept for later steps.
 KNOWN_PROGRAMS = 64
 
-_NO_TABLE = np.zeros(2)
-_NO_TABLE.setflags(write=False)
 
-#: The kernel's code of each formula, by the formula's kind and whether it has a table.
-FORMULAS = {
-    ("mean", True): kernels.MEAN,
-    ("residual", False): kernels.RESIDUAL,
-    ("residual", True): kernels.BENT_RESIDUAL,
-    ("ramp", False): kernels.RAMP,
-    ("softmax", True): kernels.SOFTMAX,
-}
+class KnownSlopes(NamedTuple):
+    """What kernels need to know about slopes, which most steps share.
 
-
-class Formula(NamedTuple):
-    """The formula for the slope of a loss.
-
-    The fields belong to a `kernels.SweepJob`.
+    `fits` says whether every gradient fits into int64. The fields `chunks` to
+    `n_entries` of a `kernels.SweepJob` are in `words`. Some of them are addresses of
+    `arrays`.
     """
 
-    code: int
-    parameters: FloatArray
-    table: FloatArray
+    slopes: Slopes | None
+    shape: tuple[int, int]
+    fits: bool
+    arrays: tuple[Any, ...]
+    words: tuple[int, ...]
+
+
+class Programs(NamedTuple):
+    """The kernel programs of all chunks, which add up some coordinates.
+
+    `slots` and `worth` are those of the coordinates, as in `Slots`. The fields
+    `programs` to `bounds` of a `kernels.SweepJob` are in `words`.
+    """
+
+    slots: IntArray
+    worth: IntArray
+    arrays: tuple[Any, ...]
+    words: tuple[int, ...]
+
+
+class Workspace(NamedTuple):
+    """Arrays that all sweeps use, one after another.
+
+    The fields `moves` to `lanes` of a `kernels.SweepJob` are in `words`.
+    """
+
+    moves: FloatArray
+    totals: npt.NDArray[np.int64]
+    words: tuple[int, ...]
 
     @classmethod
-    def of(cls, slopes: Slopes, margin_unit: float) -> Formula:
-        """Return the formula for the loss and the grid of `slopes`."""
-        loss: Any = slopes.loss
-        check(
-            getattr(type(loss), "slope", None) is Loss.slope,
-            f"The compiled engine has no formula for {type(loss).__name__}. "
-            "Use the reference engine.",
-        )
-        formula = loss.formula
-        code = FORMULAS[formula.kind, formula.table is not None]
-        grid = slopes.grid
-        scale = 1.0 / grid.unit  # exact: both are powers of two
-        check(
-            math.isfinite(scale),
-            f"The slope unit {grid.unit} is too small for the compiled engine. "
-            "Use the reference engine.",
-        )
-        parameters = np.zeros(7)
-        parameters[kernels.UNIT] = margin_unit
-        parameters[kernels.LOW] = formulas.TABLE_LOW
-        parameters[kernels.STEPS] = formulas.TABLE_STEPS
-        parameters[kernels.BOUND] = formula.bound
-        parameters[kernels.TARGET] = formula.target_unit
-        parameters[kernels.SCALE] = scale
-        parameters[kernels.CAP] = grid.cap
-        table = _NO_TABLE if formula.table is None else formula.table
-        return cls(code, parameters, table)
+    def of(cls, slots: Slots, n_outputs: int) -> Workspace:
+        """Return the arrays for a loss with this number of outputs."""
+        moves = np.zeros((n_outputs, slots.wide))
+        totals = np.zeros((2, n_outputs, slots.count), np.int64)
+        lanes = 4 if moves.size <= 1 << 14 else 1
+        addresses = moves.ctypes.data, totals.ctypes.data
+        words = addresses[0], *moves.shape, addresses[1], slots.count, lanes
+        return cls(moves, totals, words)
 
 
 class CompiledEngine:
@@ -119,9 +115,11 @@ class CompiledEngine:
         rests = [getattr(chunk, "rest", None) for chunk in records.chunks]
         self._weights: FloatArray | None = None
         self._margins: list[FloatArray] = []
+        self._margin_addresses = np.zeros(0, np.int64)
         self._asked: FloatArray | None = None
-        self._known_programs: dict[tuple[bytes, bytes], tuple[Any, Any]] = {}
-        self._known_caps: tuple[Any, Any, Any] = (None, None, None)
+        self._known_programs: dict[tuple[bytes, bytes], Programs] = {}
+        self._workspace = cache(partial(Workspace.of, self._slots))
+        self._known_slopes = KnownSlopes(None, (0, 0), False, (), ())
         default = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # dynamic
         self._threads = Threads(n_threads or int(default), sizes, rests)
         compile_sweep()
@@ -133,86 +131,73 @@ class CompiledEngine:
 
         One unit of the result is a step of the features' grid times one of the slopes'.
         """
-        formula, slots = Formula.of(slopes, self._unit), self._slots
-        n_outputs = units.shape[1]
-        loss: Any = slopes.loss  # Formula.of checked that it has a formula
-        expected = self.records.layout.n_features, loss.n_outputs
-        check(
-            units.shape == expected,
-            f"The weights must have shape {expected} (features, outputs of the loss), "
-            f"got {units.shape}.",
-        )
-        before, kept_margins = self._choose_start(units)
-        move = units - before
-        changed = np.flatnonzero(move.any(axis=1))
-        moves = np.zeros((n_outputs, slots.wide))
-        moves[:, slots.of[changed]] = (move[changed] * slots.worth[changed, None]).T
-        for combined in slots.combined:
-            combined.spread(moves)
-        lanes = 4 if slots.wide * n_outputs <= 1 << 14 else 1
-        programs, bounds = self._make_programs(changed, at)
-        chunks = self._described.copy()
-        chunks[:, [2, 11]] = self._find_caps(slopes)
-        chunks[:, 3] = [array.ctypes.data for array in self._margins] or 0
-        chunks[:, 5:9] = bounds
-
-        def make_job(ranges: Ranges, totals: npt.NDArray[np.int64]) -> kernels.SweepJob:
-            return kernels.SweepJob(
-                *(ranges.array.ctypes.data, len(ranges.array)),
-                ranges.taken.ctypes.data,
-                *(chunks.ctypes.data, len(chunks)),
-                *(programs.ctypes.data, len(programs)),
-                *(moves.ctypes.data, *moves.shape),
-                *(slots.lines.ctypes.data, len(slots.lines)),
-                *(totals.ctypes.data, slots.count),
-                lanes,
-                formula.code,
-                formula.parameters.ctypes.data,
-                *(formula.table.ctypes.data, len(formula.table)),
+        # A sweep takes little time if there are many threads. But it removes the
+        # interpreter's code from the caches, so Python's part takes longer than usual.
+        # It consists of few calls for this reason.
+        slots, known = self._slots, self._look_up(slopes)
+        if units.shape != known.shape:
+            raise ValueError(
+                f"The weights must have shape {known.shape} (features, outputs of the "
+                f"loss), got {units.shape}."
             )
-
-        entries = n_outputs * (16 + len(changed) + len(at))
+        units = np.ascontiguousarray(units, np.float64)
+        before, kept_margins = self._choose_start(units)
+        moves, totals, words = self._workspace(units.shape[1])
+        changed = kernels.find_moves(
+            units, before, slots.of, slots.worth, slots.lines, moves
+        )
+        programs = self._make_programs(changed, at)
+        job = (
+            *known.words,
+            *programs.words,
+            self._margin_addresses.ctypes.data if kept_margins else 0,
+            *slots.words,
+            *words,
+        )
         self._weights = None  # invalid until all margins have been moved
-        shape = 2, n_outputs, slots.count
-        total = self._threads.sweep(make_job, shape, entries)
+        totals[:] = 0
+        entries = units.shape[1] * (16 + len(changed) + len(at))
+        self._threads.sweep(job, entries)
         self._asked = units.copy()
         if kept_margins:
             self._weights = self._asked
-        high, low = big(total[:, :, slots.of[at]])
-        result: BigInts = (high * (1 << 32) + low).T * slots.worth[at, None]
+        if known.fits:
+            sums = kernels.read_totals(totals, programs.slots, programs.worth)
+            return np.asarray(sums.astype(object))
+        high, low = big(totals[:, :, programs.slots])
+        result: BigInts = ((high << 32) + low).T * programs.worth[:, None]
         return result
 
-    @cached_property
-    def _described(self) -> npt.NDArray[np.int64]:
-        """The chunks as the kernel `sweep` reads them, without caps and margins."""
-        chunks = np.zeros((len(self._rows), 12), np.int64)
+    def _look_up(self, slopes: Slopes) -> KnownSlopes:
+        """Describe slopes to kernels. Most steps have the same slopes as the last."""
+        if self._known_slopes.slopes is slopes:
+            return self._known_slopes
+        formula = Formula.of(slopes, self._unit)
+        chunks = np.zeros((len(self._rows), 7), np.int64)
+        caps = []
         for index, rows in enumerate(self._rows):
             chunks[index, :2] = rows.addresses
-            chunks[index, 4] = rows.n_rows
-            chunks[index, 9] = self.records.chunks[index].divisor
-            chunks[index, 10] = len(rows.weight) == rows.n_rows
-        return chunks
-
-    def _find_caps(self, slopes: Slopes) -> npt.NDArray[np.int64] | int:
-        """Return the address of each chunk's caps, and whether each row has its own.
-
-        Without caps, return 0. Most steps have the same caps, so the caps of the last
-        call are reused.
-        """
-        if slopes.caps is None:
-            return 0
-        if self._known_caps[0] is not slopes.caps:
-            arrays = [
-                _chunk_caps(slopes, i, rows.n_rows) for i, rows in enumerate(self._rows)
-            ]
-            found = [
-                (array.ctypes.data, len(array) == rows.n_rows)
-                for array, rows in zip(arrays, self._rows, strict=True)
-            ]
-            where = np.array(found, np.int64).reshape(-1, 2)
-            self._known_caps = slopes.caps, arrays, where
-        addresses: npt.NDArray[np.int64] = self._known_caps[2]
-        return addresses
+            if slopes.caps is not None:
+                caps.append(_chunk_caps(slopes, index, rows.n_rows))
+                chunks[index, 2] = caps[-1].ctypes.data
+                chunks[index, 6] = len(caps[-1]) == rows.n_rows
+            chunks[index, 3] = rows.n_rows
+            chunks[index, 4] = self.records.chunks[index].divisor
+            chunks[index, 5] = len(rows.weight) == rows.n_rows
+        loss: Any = slopes.loss  # Formula.of checked that it has a formula
+        self._known_slopes = KnownSlopes(
+            slopes,
+            shape=(self.records.layout.n_features, loss.n_outputs),
+            fits=self._threads.n_rows * slopes.grid.cap * FEATURE_ONE < 1 << 63,
+            arrays=(formula, caps, chunks),
+            words=(
+                *(chunks.ctypes.data, len(chunks)),
+                formula.code,
+                formula.parameters.ctypes.data,
+                *(formula.table.ctypes.data, len(formula.table)),
+            ),
+        )
+        return self._known_slopes
 
     def _choose_start(self, units: FloatArray) -> tuple[FloatArray, bool]:
         """Return the weights from which to update margins, and whether to keep margins.
@@ -221,45 +206,48 @@ class CompiledEngine:
         of zero) takes as long as updating them, and no margins need to be stored. Once
         a step changes fewer weights than are nonzero, margins are kept from then on.
         """
-        nothing = np.zeros_like(units)
         if self._weights is not None and self._weights.shape == units.shape:
             return self._weights, True
+        nothing = np.zeros_like(units)
         asked = self._asked
         if asked is None or asked.shape != units.shape:
             asked = nothing
-        n_changed, n_active = ((units - w).any(axis=1).sum() for w in (asked, nothing))
         self._margins = []
-        if n_changed >= n_active:
+        count = kernels.count_changes
+        if count(units, asked) >= count(units, nothing):
             return nothing, False
         self._margins = [np.zeros((len(units.T), r.n_rows)) for r in self._rows]
+        addresses = [margins.ctypes.data for margins in self._margins]
+        self._margin_addresses = np.array(addresses, np.int64)
         return nothing, True
 
-    def _make_programs(
-        self, changed: IntArray, at: IntArray
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _make_programs(self, changed: IntArray, at: IntArray) -> Programs:
         """Return the kernel programs of all chunks, from a cache if possible.
 
         Each chunk has two programs: one that updates margins by the coordinates
-        `changed`, and one that adds up the coordinates `at`. The first array has the
-        lines of all programs. The second array (chunks, 4) has the first line and the
-        end of both programs of each chunk.
+        `changed`, and one that adds up the coordinates `at`.
         """
         at = at.astype(np.intp, copy=False)  # so equal sets have equal bytes
         key = changed.tobytes(), at.tobytes()
-        if key not in self._known_programs:
-            if len(at) == self.records.layout.n_features:
-                combine = partial(KernelRows.combine_all, slots=self._slots)
-                self._threads.map(combine, self._rows)
-            found = [
-                r.program(self._slots, c) for r in self._rows for c in (changed, at)
-            ]
-            ends = np.cumsum([len(lines) for lines in found], dtype=np.int64)
-            starts = ends - [len(lines) for lines in found]
-            programs = np.concatenate([np.zeros((0, 5), np.int64), *found])
-            bounds = np.stack([starts, ends], axis=1).reshape(-1, 4)
-            if len(self._known_programs) >= KNOWN_PROGRAMS:
-                self._known_programs.clear()
-            self._known_programs[key] = programs, bounds
+        known = self._known_programs.get(key)
+        if known is not None:
+            return known
+        if len(at) == self.records.layout.n_features:
+            combine = partial(KernelRows.combine_all, slots=self._slots)
+            self._threads.map(combine, self._rows)
+        found = [r.program(self._slots, c) for r in self._rows for c in (changed, at)]
+        ends = np.cumsum([len(lines) for lines in found], dtype=np.int64)
+        starts = ends - [len(lines) for lines in found]
+        programs = np.concatenate([np.zeros((0, 5), np.int64), *found])
+        bounds = np.stack([starts, ends], axis=1).reshape(-1, 4)
+        if len(self._known_programs) >= KNOWN_PROGRAMS:
+            self._known_programs.clear()
+        self._known_programs[key] = Programs(
+            slots=self._slots.of[at],
+            worth=self._slots.worth[at],
+            arrays=(programs, bounds),
+            words=(programs.ctypes.data, len(programs), bounds.ctypes.data),
+        )
         return self._known_programs[key]
 
     def gram(self) -> BigInts:

@@ -60,6 +60,8 @@ class Slots:
         self.combined = combine_codes(layout, self.count, most)
         self.wide = self.count + sum(combined.size for combined in self.combined)
         self.lines = list_lines(self.combined)
+        #: The fields `combined` and `n_combined` of a `kernels.SweepJob`.
+        self.words = self.lines.ctypes.data, len(self.lines)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -21,7 +21,6 @@ from typing import Any
 import cupy
 import numpy as np
 
-from skdp.engines.compiled import Formula
 from skdp.engines.cuda_kernels import (
     COLUMNS,
     NULL,
@@ -42,6 +41,8 @@ from skdp.engines.cuda_rows import (
     slice_rows,
     write_addresses,
 )
+from skdp.engines.formula import Formula
+from skdp.engines.kernels import spread
 from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, SLOPE_BITS, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
@@ -167,8 +168,7 @@ class CudaEngine:
         wide = [g for g in places.shorts if read[g]]
         moves = np.zeros((1, places.n_slots))
         moves[0, places.slot_of] = np.where(places.is_code, move * FEATURE_ONE, 0.0)
-        for combined in places.combined:
-            combined.spread(moves)
+        spread(places.lines, moves)
         slot_moves = cupy.asarray(moves)
         columns = np.zeros(1, COLUMNS)
         columns["change"][0, : len(numbers)] = move[places.numbers[numbers]]

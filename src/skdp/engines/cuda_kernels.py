@@ -9,7 +9,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from skdp.engines.compiled import Formula
+from skdp.engines.formula import Formula
 
 #: Number of threads per block, and number of blocks per processor of the GPU.
 THREADS, BLOCKS = 256, 2

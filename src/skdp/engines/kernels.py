@@ -95,23 +95,21 @@ def _pointer_to(kind: Any) -> Any:
     return intrinsic(cast)
 
 
-def _add_one(typing_context: Any, address: Any) -> Any:
-    """Return the number at an address and add one to it, in one atomic operation.
-
-    This is the definition of the compiled function `_take_next`.
-    """
+def _atomic_add(typing_context: Any, address: Any, amount: Any) -> Any:
+    """Define the compiled function `add_at`."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         pointer: Any = numba.types.CPointer
         kind = context.get_value_type(pointer(numba.types.int64))
-        one = context.get_constant(numba.types.int64, 1)
         where = builder.inttoptr(values[0], kind)
-        return builder.atomic_rmw("add", where, one, "monotonic")
+        return builder.atomic_rmw("add", where, values[1], "monotonic")
 
-    return numba.types.int64(numba.types.int64), codegen
+    return numba.types.int64(numba.types.int64, numba.types.int64), codegen
 
 
-_take_next: Any = intrinsic(_add_one)
+#: Adds an amount to the integer at an address, which several threads may do at the same
+#: time, and returns the integer that was there before.
+add_at: Any = intrinsic(_atomic_add)
 
 
 _int64, _int16, _uint8, _uint16, _int32, _uint32, _float32, _float64 = (
@@ -568,6 +566,59 @@ def _flush(sums: Floats, totals: npt.NDArray[np.int64]) -> None:
 
 
 @kernel(integers=True)
+def spread(lines: Program, moves: Floats) -> None:
+    """Write the sum of the moves of its codes into the slot of each combination.
+
+    `lines` is `combined_codes.list_lines`, and the slots of combinations are zero.
+    """
+    for line in range(len(lines)):
+        start, slot, width = lines[line, 0], lines[line, 1], lines[line, 2]
+        before, after = lines[line, 3], lines[line, 4]
+        for c in range(len(moves)):
+            own, place = moves[c], start
+            for _ in range(before):
+                for code in range(slot, slot + width):
+                    for other in range(place, place + after):
+                        own[other] += own[code]
+                    place += after
+
+
+@kernel(integers=True)
+def count_changes(units: Floats, before: Floats) -> int:
+    """Count the weights that differ."""
+    n = 0
+    for j in range(len(units)):
+        for c in range(units.shape[1]):
+            n += units[j, c] != before[j, c]
+    return n
+
+
+@kernel(integers=True)
+def find_moves(
+    units: Floats,
+    before: Floats,
+    slots: npt.NDArray[np.int64],
+    worth: npt.NDArray[np.int64],
+    lines: Program,
+    moves: Floats,
+) -> npt.NDArray[np.int64]:
+    """Write the changes of the weights into `moves` (k, slots).
+
+    Weights (d, k) change from `before` to `units`, and coordinate j counts worth[j]
+    times in slots[j]. Return the coordinates that change.
+    """
+    moves[:] = 0.0
+    changed = np.zeros(len(units), np.bool_)
+    for j in range(len(units)):
+        for c in range(len(moves)):
+            move = units[j, c] - before[j, c]
+            moves[c, slots[j]] = move * worth[j]
+            changed[j] |= move != 0.0
+    spread(lines, moves)
+    return np.flatnonzero(changed)
+
+
+@kernel(integers=True)
 def _gather(lines: Program, totals: npt.NDArray[np.int64]) -> None:
     """Add the totals (2, k, slots) of each combination to the totals of its codes.
 
@@ -586,6 +637,24 @@ def _gather(lines: Program, totals: npt.NDArray[np.int64]) -> None:
                         place += after
 
 
+@kernel(integers=True)
+def read_totals(
+    totals: npt.NDArray[np.int64],
+    slots: npt.NDArray[np.int64],
+    worth: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Return the totals (2, k, slots) of some slots, times their worth, as (slots, k).
+
+    The result must fit into int64.
+    """
+    found = np.empty((len(slots), totals.shape[1]), np.int64)
+    for j in range(len(slots)):
+        for c in range(totals.shape[1]):
+            high, low = totals[0, c, slots[j]], totals[1, c, slots[j]]
+            found[j, c] = ((high << 32) + low) * worth[j]
+    return found
+
+
 class SweepJob(NamedTuple):
     """A sweep over rows, as the kernel `sweep` reads it.
 
@@ -599,33 +668,36 @@ class SweepJob(NamedTuple):
         The address of the number of ranges that threads have taken (int64). Each thread
         takes the next range until none is left.
     chunks, n_chunks
-        The address of an array int64 (n, 12), and n. For each chunk it has the
-        addresses of the targets (uint16), weights (float32), caps (int32) and margins
-        (float64), and the number of rows. The address of caps is 0 if rows have no
-        caps, and that of margins is 0 if margins are not kept. Then come the first line
-        and the end of two programs: for the columns whose weights changed, and for the
-        columns to add up. Then comes the divisor of the chunk's slopes. The last two
-        numbers say whether each row has its own weight and its own cap (1), or whether
-        there is one tile of weights or caps, which all tiles of rows share (0).
-    programs, n_lines
-        The address of the programs of all chunks, int64 (lines, 5), and the number of
+        The address of an array int64 (n, 7), and n. For each chunk it has the
+        addresses of the targets (uint16), weights (float32) and caps (int32). The
+        address of caps is 0 if rows have no caps. Then comes the number of rows, and
+        the divisor of the chunk's slopes. The last two numbers say whether each row has
+        its own weight and its own cap (1), or whether there is one tile of weights or
+        caps, which all tiles of rows share (0).
+    formula, parameters, table, n_entries
+        The slope of the loss, as `skdp.engines.formula.Formula` describes it. The
+        arrays are given by their addresses.
+    programs, n_lines, bounds
+        The address of the programs of all chunks, int64 (lines, 5), the number of
+        lines, and the address of an array int64 (n, 4). For each chunk, it has the
+        first line and the end of two programs: for the columns whose weights changed,
+        and for the columns to add up.
+    margins
+        The address of the addresses of each chunk's margins (float64), or 0 if margins
+        are not kept.
+    combined, n_combined
+        The address of `combined_codes.list_lines`, int64 (lines, 5), and the number of
         lines.
     moves, n_outputs, n_slots
         The address of the changes of the weights, float64 (k, slots), and the two
         sizes. If margins are not kept, they start at zero.
-    combined, n_combined
-        The address of `combined_codes.list_lines`, int64 (lines, 5), and the number of
-        lines.
     totals, n_totals
-        The address of the output, int64 (threads, 2, k, n_totals), for the first
-        n_totals slots, which are those without combinations. A sum is
-        totals[:, 0] · 2³² + totals[:, 1], because one word is too short for the sum
-        over 2²⁸ persons.
+        The address of the output, int64 (2, k, n_totals), for the first n_totals slots,
+        which are those without combinations. Threads add their sums to it. A sum is
+        totals[0] · 2³² + totals[1], because one word is too short for the sum over
+        2²⁸ persons.
     lanes
         The number of accumulators that rows use in turn, 1 or 4.
-    formula, parameters, table, n_entries
-        The slope of the loss, as `skdp.engines.compiled.Formula` describes it. The
-        arrays are given by their addresses.
     finished
         The number of threads that have finished their sweep. `sweep` adds to it.
     """
@@ -635,57 +707,59 @@ class SweepJob(NamedTuple):
     taken: int
     chunks: int
     n_chunks: int
-    programs: int
-    n_lines: int
-    moves: int
-    n_outputs: int
-    n_slots: int
-    combined: int
-    n_combined: int
-    totals: int
-    n_totals: int
-    lanes: int
     formula: int
     parameters: int
     table: int
     n_entries: int
+    programs: int
+    n_lines: int
+    bounds: int
+    margins: int
+    combined: int
+    n_combined: int
+    moves: int
+    n_outputs: int
+    n_slots: int
+    totals: int
+    n_totals: int
+    lanes: int
     finished: int = 0
 
 
-_FINISHED = SweepJob._fields.index("finished")
+FINISHED = SweepJob._fields.index("finished")
 
 
 @kernel()
-def sweep(job: npt.NDArray[np.int64], thread: int) -> None:
+def sweep(job: npt.NDArray[np.int64]) -> None:
     """Update the margins of some rows, compute their slopes and add up gradients.
 
     Threads that call this function with the same job share its ranges of rows.
 
     Parameters
     ----------
-    job : int64 (20,)
+    job : int64 (22,)
         Addresses and sizes, as `SweepJob` lists them.
-    thread : int
-        Which of the job's totals this call writes.
     """
-    ranges = carray(_int64(job[0]), (job[1], 3))
-    taken = job[2]
-    chunks = carray(_int64(job[3]), (job[4], 12))
-    programs = carray(_int64(job[5]), (job[6], 5))
-    moves = carray(_float64(job[7]), (job[8], job[9]))
-    combined = carray(_int64(job[10]), (job[11], 5))
-    result = carray(_int64(job[12]), (thread + 1, 2, job[8], job[13]))[thread]
-    lanes, formula = job[14], job[15]
-    parameters, table = carray(_float64(job[16]), 7), carray(_float64(job[17]), job[18])
+    ranges, taken = carray(_int64(job[0]), (job[1], 3)), job[2]
+    chunks = carray(_int64(job[3]), (job[4], 7))
+    formula, parameters = job[5], carray(_float64(job[6]), 7)
+    table = carray(_float64(job[7]), job[8])
+    programs = carray(_int64(job[9]), (job[10], 5))
+    bounds = carray(_int64(job[11]), (job[4], 4))
+    kept_margins = carray(_int64(job[12]), job[4] if job[12] else 0)
+    combined = carray(_int64(job[13]), (job[14], 5))
+    moves = carray(_float64(job[15]), (job[16], job[17]))
+    result, n_totals, lanes = job[18], job[19], job[20]
     k = len(moves)
     totals = np.zeros((2, k, moves.shape[1]), np.int64)
     sums = np.zeros((lanes, k, moves.shape[1]))
     slopes, scratch = np.empty((k, TILE)), np.empty((2, TILE))
     index, fresh = np.empty(TILE, np.int32), np.zeros((k, TILE))
-    added, place = 0, _take_next(taken)
+    added, place = 0, add_at(taken, 1)
     while place < len(ranges):
-        rows, start, stop = chunks[ranges[place, 0]], ranges[place, 1], ranges[place, 2]
-        moving, adding = programs[rows[5] : rows[6]], programs[rows[7] : rows[8]]
+        chunk, start, stop = ranges[place, 0], ranges[place, 1], ranges[place, 2]
+        rows, own = chunks[chunk], bounds[chunk]
+        moving, adding = programs[own[0] : own[1]], programs[own[2] : own[3]]
         if added + stop - start > MOST_ROWS:
             _flush(sums, totals)
             added = 0
@@ -693,12 +767,13 @@ def sweep(job: npt.NDArray[np.int64], thread: int) -> None:
         for first in range(start, stop, TILE):
             last = min(first + TILE, stop)
             target = carray(_uint16(rows[0]), last)[first:]
-            at = first * rows[10]
+            at = first * rows[5]
             weight = carray(_float32(rows[1]), at + last - first)[at:]
-            at = first * rows[11]
+            at = first * rows[6]
             caps = carray(_int32(rows[2]), at + last - first if rows[2] else 0)[at:]
-            if rows[3]:
-                margins, origin = carray(_float64(rows[3]), (k, rows[4])), 0
+            if len(kept_margins):
+                margins = carray(_float64(kept_margins[chunk]), (k, rows[3]))
+                origin = 0
             else:
                 fresh[:] = 0.0
                 margins, origin = fresh, first
@@ -714,13 +789,18 @@ def sweep(job: npt.NDArray[np.int64], thread: int) -> None:
                 scratch,
                 index,
             )
-            _round(slopes, weight, caps, parameters[SCALE] / rows[9], parameters[CAP])
+            _round(slopes, weight, caps, parameters[SCALE] / rows[4], parameters[CAP])
             _add(adding, sums, slopes, first, last)
-        place = _take_next(taken)
+        place = add_at(taken, 1)
     _flush(sums, totals)
     _gather(combined, totals)
-    result[:] = totals[:, :, : job[13]]
-    _take_next(job.ctypes.data + 8 * _FINISHED)
+    for word in range(2):
+        for c in range(k):
+            for slot in range(n_totals):
+                place = (word * k + c) * n_totals + slot
+                if totals[word, c, slot]:
+                    add_at(result + 8 * place, totals[word, c, slot])
+    add_at(job.ctypes.data + 8 * FINISHED, 1)
 
 
 @kernel(integers=True)

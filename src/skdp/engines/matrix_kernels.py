@@ -32,10 +32,10 @@ from skdp.engines.kernels import (
     _int16,
     _int32,
     _int64,
-    _take_next,
     _uint8,
     _uint16,
     _uint32,
+    add_at,
     kernel,
 )
 
@@ -144,7 +144,7 @@ def add_up_pairs(
     dense, codes = np.empty((tile, numbers)), np.empty((groups, tile), np.uint16)
     places, values = np.empty((entries, tile), np.int64), np.empty((entries, tile))
     matrix, added = np.zeros(total.shape), 0
-    next_ = _take_next(taken)
+    next_ = add_at(taken, 1)
     while next_ < len(ranges):
         rows, start, stop = lines[ranges[next_, 0]], ranges[next_, 1], ranges[next_, 2]
         if added + stop - start > GRAM_ROWS:
@@ -159,7 +159,7 @@ def add_up_pairs(
             if entries:
                 hats = places[:, :n], values[:, :n]
                 add_hat_pairs(slots, dense[:n], codes[:, :n], hats[0], hats[1], matrix)
-        next_ = _take_next(taken)
+        next_ = add_at(taken, 1)
     _flush(matrix, total)
 
 
@@ -192,7 +192,7 @@ def cap_all(
     dense, codes = np.empty((tile, numbers)), np.empty((groups, tile), np.uint16)
     places, values = np.empty((entries, tile), np.int64), np.empty((entries, tile))
     images = np.empty((tile, columns.shape[1]))
-    next_ = _take_next(taken)
+    next_ = add_at(taken, 1)
     while next_ < len(ranges):
         chunk, start, stop = ranges[next_, 0], ranges[next_, 1], ranges[next_, 2]
         for first in range(start, stop, tile):
@@ -205,7 +205,7 @@ def cap_all(
                 add_hat_images(places[:, :n], values[:, :n], columns, images[:n])
             own = carray(_int32(caps[chunk]), last)[first:]
             cap_rows(images[:n], limits[0], limits[1], limits[2], own)
-        next_ = _take_next(taken)
+        next_ = add_at(taken, 1)
 
 
 @kernel()

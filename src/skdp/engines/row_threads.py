@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,6 @@ FILE_SHARES = 16
 #: Smallest number of rows for which `Threads.map` uses several threads.
 MANY_ROWS = 1 << 20
 
-Totals = npt.NDArray[np.int64]
-
 
 class Ranges:
     """Ranges of rows, which threads take one after another.
@@ -39,6 +37,11 @@ class Ranges:
     def __init__(self, array: npt.NDArray[np.int64]) -> None:
         self.array = array
         self.taken = np.zeros(1, np.int64)
+
+    @cached_property
+    def words(self) -> tuple[int, int, int]:
+        """The fields `ranges` to `taken` of a `SweepJob`."""
+        return self.array.ctypes.data, len(self.array), self.taken.ctypes.data
 
 
 class Threads:
@@ -62,7 +65,9 @@ class Threads:
         rests: Sequence[Callable[[], None] | None],
     ) -> None:
         self._n_threads, self._sizes, self._rests = n_threads, sizes, rests
+        self.n_rows = sum(sizes)
         self._known: dict[tuple[int, frozenset[int] | None], Any] = {}
+        self._known_ranges = cache(lambda n_threads: Ranges(self._cut(n_threads)))
         self._pools = cache(lambda process: ThreadPoolExecutor(n_threads))
         self._teams = cache(lambda process: Team(n_threads))
 
@@ -85,7 +90,7 @@ class Threads:
                 rest()
             return result
 
-        few = self._n_threads == 1 or sum(self._sizes) < MANY_ROWS
+        few = self._n_threads == 1 or self.n_rows < MANY_ROWS
         own: Any = map if few else self._map_on_pool
         return list(own(work_and_rest, chunks, self._rests))
 
@@ -138,43 +143,29 @@ class Threads:
             return list(map(work_and_rest, shares))
         return self._map_on_pool(work_and_rest, shares)
 
-    def sweep(
-        self,
-        make_job: Callable[[Ranges, Totals], SweepJob],
-        shape: tuple[int, ...],
-        entries: int,
-    ) -> Totals:
-        """Divide a sweep among threads, and return the sum of their totals.
+    def sweep(self, job: tuple[int, ...], entries: int) -> None:
+        """Divide a sweep among threads.
 
-        Parameters
-        ----------
-        make_job : callable
-            Returns the job for given ranges and totals (threads, *shape).
-        shape : tuple of int
-            The shape of the totals of a thread.
-        entries : int
-            The units of work per row, as in `run`.
+        The fields of the `SweepJob` that come after the ranges are in `job`. A row
+        counts as `entries` units of work, as in `run`.
         """
 
-        def work(share: Ranges) -> Totals:
-            own = np.zeros((1, *shape), np.int64)
-            kernels.sweep(np.array(make_job(share, own)), 0)
-            return own
+        def work(share: Ranges) -> None:
+            kernels.sweep(np.array(SweepJob(*share.words, *job)))
 
         n_threads = self._count(entries)
-        totals: Totals = np.zeros((n_threads, *shape), np.int64)
         if n_threads == 1 or any(self._rests):
-            totals = np.concatenate([totals, *self.run(work, entries)])
+            self.run(work, entries)
         else:
-            ranges = Ranges(self._cut(n_threads))
-            self._team.sweep(make_job(ranges, totals), n_threads)
-        total: Totals = totals.sum(axis=0)
-        return total
+            ranges = self._known_ranges(n_threads)
+            ranges.taken[0] = 0
+            self._team.sweep(SweepJob(*ranges.words, *job), n_threads)
 
     def _count(self, entries: int, only: frozenset[int] | None = None) -> int:
         """Return the number of threads for rows with `entries` units of work each."""
-        indices = range(len(self._sizes)) if only is None else only
-        n_rows = sum(self._sizes[index] for index in indices)
+        n_rows = self.n_rows
+        if only is not None:
+            n_rows = sum(self._sizes[index] for index in only)
         return max(1, min(self._n_threads, -(-n_rows * entries // TASK_ENTRIES)))
 
     def _cut(

@@ -29,10 +29,11 @@ from numba.extending import intrinsic
 from skdp.engines import kernels
 from skdp.engines.kernels import SweepJob
 
-#: Words after the fields of a job: whether the threads must end, and the addresses of
-#: two C functions that acquire and release a lock. They do not depend on the number of
-#: fields, because numba keeps compiled code until this file changes.
-END, ACQUIRE, RELEASE = 61, 62, 63
+#: Words after the fields of a job: the compiled sweep, whether the threads must end,
+#: and the addresses of two C functions that acquire and release a lock. They do not
+#: depend on the number of fields, because numba keeps compiled code until this file
+#: changes. numba describes a compiled function by two or three words.
+SWEEP, END, ACQUIRE, RELEASE = 57, 61, 62, 63
 
 Words = npt.NDArray[np.int64]
 
@@ -60,42 +61,83 @@ def _call_with(*arguments: int) -> Any:
 
 _acquire, _release = _call_with(1), _call_with()
 
+WORDS, PAIRS = (types.Array(types.int64, ndim, "C") for ndim in (1, 2))
+SWEEP_TYPE = types.FunctionType(types.void(WORDS))
 
-def _work(sweep: Any, job: Words, locks: Words, thread: int) -> None:
+
+def _store_function(typing_context: Any, function: Any, address: Any) -> Any:
+    """Define the compiled function `_store`, which stores a function at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        pointer = builder.inttoptr(values[1], values[0].type.as_pointer())
+        builder.store(values[0], pointer)
+        return context.get_dummy_value()
+
+    return types.void(SWEEP_TYPE, types.int64), codegen
+
+
+def _load_function(typing_context: Any, address: Any) -> Any:
+    """Define the compiled function `_load`, which returns the function stored there."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind = context.get_value_type(SWEEP_TYPE)
+        return builder.load(builder.inttoptr(values[0], kind.as_pointer()))
+
+    return SWEEP_TYPE(types.int64), codegen
+
+
+_store: Any = intrinsic(_store_function)
+_load: Any = intrinsic(_load_function)
+
+
+def _keep(sweep: Any, job: Words) -> None:
+    """Store the sweep in the job."""
+    _store(sweep, job.ctypes.data + 8 * SWEEP)
+
+
+def _work(job: Words, locks: Words) -> None:
     """Wait for the first lock, sweep, and release the second lock, until the end."""
+    sweep = _load(job.ctypes.data + 8 * SWEEP)
     while True:
         _acquire(job[ACQUIRE], locks[0])
         if job[END]:
             break
         try:  # noqa: SIM105 (compiled code has no contextlib)
-            sweep(job, thread)
+            sweep(job)
         except Exception:  # the job then counts too few threads as finished
             pass
         _release(job[RELEASE], locks[1])
 
 
-def _lead(sweep: Any, job: Words, locks: Words) -> None:
-    """Wake the threads with these locks, sweep too, and wait until all have swept."""
+def _lead(job: Words, locks: Words, finished: int) -> int:
+    """Wake the threads with these locks, sweep too, and wait until all have swept.
+
+    Return how many have finished, which is the job's field with the index `finished`.
+    """
+    sweep = _load(job.ctypes.data + 8 * SWEEP)
     for i in range(len(locks)):
         _release(job[RELEASE], locks[i, 0])
     try:  # noqa: SIM105 (compiled code has no contextlib)
-        sweep(job, len(locks))
+        sweep(job)
     except Exception:  # see `_work`
         pass
     for i in range(len(locks)):
         _acquire(job[ACQUIRE], locks[i, 1])
+    return int(job[finished])
 
 
 @cache
-def _compile() -> tuple[Any, Any]:
-    """Compile `_work` and `_lead`.
+def _compile() -> tuple[Any, Any, Any]:
+    """Compile `_keep`, `_work` and `_lead`.
 
-    They get the sweep as a value. Otherwise it would be compiled again.
+    They get the sweep as a value. Otherwise it would be compiled again. Python takes
+    long to pass such a value, so it does this once and not for each sweep.
     """
-    words, pairs = (types.Array(types.int64, ndim, "C") for ndim in (1, 2))
-    sweep = types.FunctionType(types.void(words, types.int64))
-    work = kernels.kernel(types.void(sweep, words, words, types.int64))(_work)
-    return work, kernels.kernel(types.void(sweep, words, pairs))(_lead)
+    return (
+        kernels.kernel(types.void(SWEEP_TYPE, WORDS))(_keep),
+        kernels.kernel(types.void(WORDS, WORDS))(_work),
+        kernels.kernel(types.int64(WORDS, PAIRS, types.int64))(_lead),
+    )
 
 
 class Team:
@@ -108,7 +150,7 @@ class Team:
     """
 
     def __init__(self, n_threads: int) -> None:
-        work, self._lead = _compile()
+        keep, work, self._lead = _compile()
         python = ctypes.pythonapi
         python.PyThread_allocate_lock.restype = ctypes.c_void_p
         functions = python.PyThread_acquire_lock, python.PyThread_release_lock
@@ -116,14 +158,15 @@ class Team:
         self._one_at_a_time = Lock()
         self._job = np.zeros(RELEASE + 1, np.int64)
         self._job[ACQUIRE:] = addresses
+        self._sweep = kernels.sweep  # kept alive, like any function that is stored
+        keep(self._sweep, self._job)
         others = n_threads - 1
         locks = [python.PyThread_allocate_lock() for _ in range(2 * others)]
         for lock in locks:
             python.PyThread_acquire_lock(ctypes.c_void_p(lock), 1)
         self._locks = np.array(locks, np.int64).reshape(others, 2)
-        for i, own in enumerate(self._locks):
-            arguments = work, kernels.sweep, self._job, own, i
-            Thread(target=_follow, args=arguments, daemon=True).start()
+        for own in self._locks:
+            Thread(target=_follow, args=(work, self._job, own), daemon=True).start()
         end = weakref.finalize(self, _end, self._job, self._locks, os.getpid())
         end.atexit = False  # the threads end with the process
 
@@ -131,15 +174,15 @@ class Team:
         """Let some of the threads sweep."""
         with self._one_at_a_time:
             self._job[: len(job)] = job
-            self._lead(kernels.sweep, self._job, self._locks[: n_threads - 1])
-            finished = SweepJob(*self._job[: len(job)].tolist()).finished
+            others = self._locks[: n_threads - 1]
+            finished = self._lead(self._job, others, kernels.FINISHED)
         if finished < n_threads:
             raise MemoryError("There is not enough memory for a sweep over the rows.")
 
 
-def _follow(work: Any, sweep: Any, job: Words, locks: Words, thread: int) -> None:
+def _follow(work: Any, job: Words, locks: Words) -> None:
     """Sweep whenever the first lock is released, and free both locks at the end."""
-    work(sweep, job, locks, thread)
+    work(job, locks)
     for lock in locks.tolist():
         ctypes.pythonapi.PyThread_free_lock(ctypes.c_void_p(lock))
 
