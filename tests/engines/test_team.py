@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from skdp.engines import kernels, row_threads
+from skdp.engines import team as team_module
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
 from skdp.engines.team import Team
@@ -140,6 +141,26 @@ def test_some_threads_of_a_team_sweep():
     for n_threads in (4, 1, 3):
         team.sweep(make_job(taken), n_threads)
     assert taken == 4 + 1 + 3
+
+
+@pytest.mark.parametrize("n_cores", [1, 64])
+def test_threads_may_sleep_or_try_again_between_sweeps(monkeypatch, n_cores):
+    """They try only if each has a core of its own."""
+    monkeypatch.setattr(team_module, "count_cores", lambda: n_cores)
+    engine = CompiledEngine(RECORDS, 3)
+    found = gradients(engine, 20)
+    assert bool(engine._threads._team._job[team_module.TRIES]) == (n_cores > 3)
+    expected = gradients(CompiledEngine(RECORDS, 1), 20)
+    assert all((a == b).all() for a, b in zip(found, expected, strict=True))
+
+
+def test_threads_that_wait_for_long_use_no_processor(monkeypatch):
+    monkeypatch.setattr(team_module, "count_cores", lambda: 64)
+    engine = CompiledEngine(RECORDS, 4)
+    gradients(engine, 3)
+    start = time.process_time()
+    time.sleep(1)
+    assert time.process_time() - start < 0.5
 
 
 def test_the_threads_end_with_their_engine():

@@ -235,7 +235,11 @@ class CompiledEngine:
         if len(at) == self.records.layout.n_features:
             combine = partial(KernelRows.combine_all, slots=self._slots)
             self._threads.map(combine, self._rows)
-        found = [r.program(self._slots, c) for r in self._rows for c in (changed, at)]
+        adding = [rows.program(self._slots, at) for rows in self._rows]
+        moving = adding
+        if key[0] != key[1]:
+            moving = [rows.program(self._slots, changed) for rows in self._rows]
+        found = [one for both in zip(moving, adding, strict=True) for one in both]
         ends = np.cumsum([len(lines) for lines in found], dtype=np.int64)
         starts = ends - [len(lines) for lines in found]
         programs = np.concatenate([np.zeros((0, 5), np.int64), *found])

@@ -29,11 +29,16 @@ from numba.extending import intrinsic
 from skdp.engines import kernels
 from skdp.engines.kernels import SweepJob
 
-#: Words after the fields of a job: the compiled sweep, whether the threads must end,
-#: and the addresses of two C functions that acquire and release a lock. They do not
-#: depend on the number of fields, because numba keeps compiled code until this file
-#: changes. numba describes a compiled function by two or three words.
-SWEEP, END, ACQUIRE, RELEASE = 57, 61, 62, 63
+#: Words after the fields of a job: the compiled sweep, how often a thread tries to
+#: acquire a lock before it sleeps, whether the threads must end, and the addresses of
+#: two C functions that acquire and release a lock. They do not depend on the number of
+#: fields, because numba keeps compiled code until this file changes. numba describes a
+#: compiled function by two or three words.
+SWEEP, TRIES, END, ACQUIRE, RELEASE = 56, 60, 61, 62, 63
+#: How often a thread tries to acquire a lock, if each thread has a core of its own.
+#: This takes one or two milliseconds, which is longer than the time between two sweeps.
+#: Waking a thread that sleeps takes longer, above all on a virtual machine.
+MANY_TRIES = 1 << 16
 
 Words = npt.NDArray[np.int64]
 
@@ -41,8 +46,8 @@ Words = npt.NDArray[np.int64]
 def _call_with(*arguments: int) -> Any:
     """Return a compiled function that calls a C function at an address.
 
-    The C function gets a pointer and then the integers in `arguments`. What it returns
-    is ignored.
+    The C function gets a pointer and then the integers in `arguments`. It returns an
+    integer. If it is declared to return nothing, this integer has no meaning.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -50,16 +55,15 @@ def _call_with(*arguments: int) -> Any:
         kind = ir.FunctionType(number, [pointer, *[number] * len(arguments)])
         function = builder.inttoptr(values[0], kind.as_pointer())
         lock = builder.inttoptr(values[1], pointer)
-        builder.call(function, [lock, *(number(one) for one in arguments)])
-        return context.get_dummy_value()
+        return builder.call(function, [lock, *(number(one) for one in arguments)])
 
     def call(typing_context: Any, function: Any, lock: Any) -> Any:
-        return types.void(types.int64, types.int64), codegen
+        return types.int32(types.int64, types.int64), codegen
 
     return intrinsic(call)
 
 
-_acquire, _release = _call_with(1), _call_with()
+_acquire, _try_to_acquire, _release = _call_with(1), _call_with(0), _call_with()
 
 WORDS, PAIRS = (types.Array(types.int64, ndim, "C") for ndim in (1, 2))
 SWEEP_TYPE = types.FunctionType(types.void(WORDS))
@@ -95,11 +99,20 @@ def _keep(sweep: Any, job: Words) -> None:
     _store(sweep, job.ctypes.data + 8 * SWEEP)
 
 
+@kernels.kernel()
+def _wait_for(lock: int, job: Words) -> None:
+    """Acquire a lock when it is released."""
+    for _ in range(job[TRIES]):
+        if _try_to_acquire(job[ACQUIRE], lock):
+            return
+    _acquire(job[ACQUIRE], lock)
+
+
 def _work(job: Words, locks: Words) -> None:
     """Wait for the first lock, sweep, and release the second lock, until the end."""
     sweep = _load(job.ctypes.data + 8 * SWEEP)
     while True:
-        _acquire(job[ACQUIRE], locks[0])
+        _wait_for(locks[0], job)
         if job[END]:
             break
         try:  # noqa: SIM105 (compiled code has no contextlib)
@@ -122,7 +135,7 @@ def _lead(job: Words, locks: Words, finished: int) -> int:
     except Exception:  # see `_work`
         pass
     for i in range(len(locks)):
-        _acquire(job[ACQUIRE], locks[i, 1])
+        _wait_for(locks[i, 1], job)
     return int(job[finished])
 
 
@@ -138,6 +151,13 @@ def _compile() -> tuple[Any, Any, Any]:
         kernels.kernel(types.void(WORDS, WORDS))(_work),
         kernels.kernel(types.int64(WORDS, PAIRS, types.int64))(_lead),
     )
+
+
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Team:
@@ -158,6 +178,7 @@ class Team:
         self._one_at_a_time = Lock()
         self._job = np.zeros(RELEASE + 1, np.int64)
         self._job[ACQUIRE:] = addresses
+        self._job[TRIES] = MANY_TRIES if n_threads <= count_cores() else 0
         self._sweep = kernels.sweep  # kept alive, like any function that is stored
         keep(self._sweep, self._job)
         others = n_threads - 1
