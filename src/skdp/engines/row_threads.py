@@ -17,8 +17,6 @@ from skdp.engines.team import Team
 
 #: Rough number of column entries that make it worthwhile to use one more thread.
 TASK_ENTRIES = 1 << 21
-#: Ranges of large tables have at least this many rows, except at the end of a chunk.
-LEAST_ROWS = 4 * TILE
 #: Number of shares of rows per thread if the rows are in a file. Each share takes a
 #: call from Python, and its memory is released afterwards.
 FILE_SHARES = 16
@@ -183,12 +181,11 @@ class Threads:
                 for index, size in enumerate(self._sizes)
             ]
             ranges, left, equal = [], sum(sizes), sum(sizes) // FILE_SHARES
-            least = max(TILE, min(left // (8 * n_threads), LEAST_ROWS))
             for index, size in enumerate(sizes):
                 start = 0
                 while start < size:
                     length = (equal if any(self._rests) else left // 2) // n_threads
-                    length = min(max(length, least), MOST_ROWS) // TILE * TILE
+                    length = min(max(length, TILE), MOST_ROWS) // TILE * TILE
                     stop = min(start + length, size)
                     ranges.append((index, start, stop))
                     left -= stop - start
