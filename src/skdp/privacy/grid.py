@@ -126,6 +126,8 @@ def multiply(matrix: FloatArray, total: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """
     bits = 29 - matrix.shape[1].bit_length()
     product = np.zeros((len(matrix), total.shape[1]), np.int64).astype(object)
+    if max(map(abs, total.ravel().tolist()), default=0) < 1 << 63:
+        total = total.astype(np.int64)  # numpy splits these faster
     rest, sign, shift = abs(total), np.sign(total), 0
     while rest.any():
         limb = sign * (rest & ((1 << bits) - 1))
