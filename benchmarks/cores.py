@@ -3,9 +3,9 @@
 The table has 20,000,000 rows and 9 columns, in memory. A fit is timed whole, and by
 part: reading and encoding, the Gram matrix, caps and gradients. Numbers of threads take
 turns, and times are medians. One thread is timed twice: alone, and while other
-processes keep the other cores busy, because a processor runs a single core faster than
-all cores. Without ``--output``, the run is added to docs/evidence/cores.json, and the
-page docs/evidence/cores.md is written.
+processes keep the other cores busy, because cores share parts of the processor. Without
+``--output``, the run is added to docs/evidence/cores.json, and the page
+docs/evidence/cores.md is written.
 
     python benchmarks/cores.py [--rows 20000000] [--threads 4 16] [--output FILE]
 """
@@ -56,9 +56,9 @@ take turns in one process. Times are medians of {times} fits, in seconds.
 {table}
 
 "Others busy" is one thread while other processes keep the other cores busy. A core is
-slower then, because a processor runs a single core at a higher clock rate than all of
-them, so this is the fair comparison for many threads. A fit has the same bits for every
-number of threads.
+slower then, because cores share clock rate, execution units, caches and memory. This is
+the fair comparison for many threads. A fit has the same bits for every number of
+threads.
 
 The last line shows what the machine itself can give. The gradients are computed again,
 by as many processes as threads. Each has its own part of the rows, and none ever waits
@@ -66,18 +66,18 @@ for another. The time is the mean over processes, as if all had finished togethe
 the same kernels, threads that wait for each other after each step cannot be faster,
 apart from noise.
 
-The machines were shared with others, so runs differ. How many times as fast {last}
-threads or processes were as one, in each run, and how long gradients took with {last}
-threads, compared to {last} such processes. The oldest run is the first, and earlier
-runs are of earlier versions. The table above is the last run.
+The machines were shared with others, so runs differ, even runs of one version on one
+machine. The next table shows how many times as fast {last} threads or processes were as
+one, in each run, and how long gradients took with {last} threads, compared to {last}
+such processes. The oldest run is the first, and earlier runs are of earlier versions.
+The table above is the last run.
 
 {runs}
 
 The threads of a gradient wait in compiled code for the next step, and never for the
-interpreter's lock. With {last} threads they worked {worked:.0%} of the time. The rest
-of the loss is that the same work took {slower:.2f} times the processor time of one
-thread: cores share clock rate, caches and memory. Reading waits for the interpreter's
-lock between calls of numpy.
+interpreter's lock. With {last} threads they worked or tried to go on {worked:.0%} of
+the time, and otherwise slept. This took {slower:.2f} times the processor time of one
+thread. Reading waits for the interpreter's lock between calls of numpy.
 """
 #: Seconds of each part of the fit that runs.
 SECONDS: dict[str, float] = defaultdict(float)
@@ -202,13 +202,17 @@ def write_page(results: list[dict[str, Any]]) -> None:
     worked = found[last]["gradient processor"]
     share = worked / (int(last) * found[last]["gradient"])
     slower = worked / found["1"]["gradient processor"]
-    parts = ("whole", "gradient", "apart")
-    lines = [[*(LINES[part] for part in parts), "threads against processes"]]
+    parts = ("whole", "gradient")
+    lines = [[LINES[part] for part in parts]]
+    lines[0] += [f"{LINES[part]}, others busy" for part in parts]
+    lines[0] += [LINES["apart"], "threads against processes"]
     lines += [["---"] * len(lines[0])]
     for run in results:
-        one, many = run["seconds"]["1"], run["seconds"][last]
-        known = [f"{one[part] / many[part]:.1f}" for part in parts if part in one]
+        one, busy, many = (run["seconds"][name] for name in ("1", BUSY, last))
+        ratios = [alone[part] / many[part] for alone in (one, busy) for part in parts]
+        known = [f"{ratio:.1f}" for ratio in ratios]
         if "apart" in one:
+            known.append(f"{one['apart'] / many['apart']:.1f}")
             known.append(f"{many['gradient'] / many['apart']:.2f}")
         lines.append(known + ["not measured"] * (len(lines[0]) - len(known)))
     runs = "\n".join(f"| {' | '.join(line)} |" for line in lines)
