@@ -5,6 +5,7 @@ import os
 import threading
 import time
 import warnings
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numba
@@ -174,6 +175,19 @@ def test_the_threads_end_with_their_engine():
     for thread in made:
         thread.join(60)
     assert not any(thread.is_alive() for thread in made)
+
+
+def test_an_engine_is_deleted_with_its_last_reference():
+    """Its threads and rows should not stay until garbage is collected."""
+    engine = CompiledEngine(RECORDS, 3)
+    gradients(engine, 2)
+    threads = weakref.ref(engine._threads)
+    gc.disable()
+    try:
+        del engine
+        assert threads() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

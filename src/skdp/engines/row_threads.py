@@ -65,7 +65,7 @@ class Threads:
         self._n_threads, self._sizes, self._rests = n_threads, sizes, rests
         self.n_rows = sum(sizes)
         self._known: dict[tuple[int, frozenset[int] | None], Any] = {}
-        self._known_ranges = cache(lambda n_threads: Ranges(self._cut(n_threads)))
+        self._known_ranges: dict[int, Ranges] = {}
         self._pools = cache(lambda process: ThreadPoolExecutor(n_threads))
         self._teams = cache(lambda process: Team(n_threads))
 
@@ -155,7 +155,9 @@ class Threads:
         if n_threads == 1 or any(self._rests):
             self.run(work, entries)
         else:
-            ranges = self._known_ranges(n_threads)
+            if n_threads not in self._known_ranges:
+                self._known_ranges[n_threads] = Ranges(self._cut(n_threads))
+            ranges = self._known_ranges[n_threads]
             ranges.taken[0] = 0
             self._team.sweep(SweepJob(*ranges.words, *job), n_threads)
 
