@@ -33,6 +33,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pandas as pd
 import psutil
@@ -48,6 +49,11 @@ from skdp.schema import Categorical, Numeric, Schema
 
 EVIDENCE = Path(__file__).parents[1] / "docs" / "evidence"
 FILES = 8
+#: The settings of Dask that docs/guide/cluster.md recommends.
+KEEP_MEMORY = {
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 1 << 25,
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 1 << 30,
+}
 LEVELS = [2, 4, 5, 7, 9, 16, 40]
 SCHEMA = Schema(
     {f"n{i}": Numeric(0, 1) for i in range(8)}
@@ -214,14 +220,15 @@ class Killer:
 
 
 def start_cluster() -> LocalCluster:
-    """Start two workers with one thread each."""
-    return LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        dashboard_address="127.0.0.1:0",
-        worker_dashboard_address="127.0.0.1:0",
-        silence_logs=logging.CRITICAL,
-    )
+    """Start two workers with one thread each, which keep memory for later arrays."""
+    with dask.config.set(KEEP_MEMORY):
+        return LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        )
 
 
 def measure_kills(rows: int, kills: int) -> dict[str, Any]:

@@ -62,7 +62,8 @@ def write(found: dict[str, Any], page: Path) -> None:
         f"A table of {found['rows']:,} rows and {found['columns']} columns "
         f"({found['coordinates']} coordinates) in 8 Parquet files, on a machine with "
         f"{found['cores']} cores whose load was {found['load']:.1f}. All coefficients "
-        "are equal, bit for bit.",
+        "are equal, bit for bit. Workers keep memory, as the "
+        "[guide](../guide/cluster.md) recommends.",
         "",
         *(_warn(found)),
         "| whole fit | seconds |",
