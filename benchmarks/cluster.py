@@ -1,13 +1,15 @@
 """Fits on a local Dask cluster: their overhead, what a step costs, and lost workers.
 
 A table of 15 columns (8 numbers, 7 categories) lies in Parquet files. It is fitted by
-the compiled engine with two threads and by a cluster of two workers with one thread
-each, in turn. Then the cost of a step is split:
+the compiled engine with two threads and by clusters of two workers with one thread
+each, in turn: one with Dask's own settings, and one whose workers keep memory. Then the
+cost of a step is split:
 
-- *work* is the time that the slowest worker computes, as Dask's task stream has it;
-- *scheduler* is the time that a further task adds to a step of tasks without work;
-- *network* is what is left of a step of one task without work: the way to the
-  scheduler, to the worker and back.
+- *work* is the time that the slower worker computes;
+- *network* is a request to one worker that has no rows, and its answer;
+- *scheduler* is what such a request takes longer if the scheduler passes it on;
+- *a level* is what a request takes longer if that worker asks another one;
+- *a further worker* is what it takes longer for each other worker that it asks.
 
 At last, fits are run in which a worker is killed (SIGKILL) at a random moment of a
 random sum, but not of the last one. Each fit ends with the check that sums were left to
@@ -38,12 +40,13 @@ import numpy as np
 import pandas as pd
 import psutil
 from cluster_report import write
-from distributed import Client, LocalCluster, get_task_stream
+from distributed import Client, LocalCluster
 
 import skdp
+from skdp.engines import dask_rows, dask_tree
 from skdp.engines.dask_client import Cluster
 from skdp.engines.dask_engine import Part, Partitions
-from skdp.engines.dask_tasks import Job
+from skdp.engines.dask_rows import Job
 from skdp.privacy.encoding import Records
 from skdp.schema import Categorical, Numeric, Schema
 
@@ -90,9 +93,9 @@ class Watch:
         self.sums: list[tuple[str, float, int]] = []
         self._real = real = Partitions.add_up
 
-        def noted(own: Partitions, job: Job, *futures: Any, **options: Any) -> Any:
+        def noted(own: Partitions, job: Job, **options: Any) -> Any:
             start, before = time.perf_counter(), count_bytes()
-            total = real(own, job, *futures, **options)
+            total = real(own, job, **options)
             seconds = time.perf_counter() - start
             self.sums.append((job.work.__name__, seconds, count_bytes() - before))
             return total
@@ -114,16 +117,29 @@ def count_bytes() -> int:
     return psutil.net_io_counters(pernic=True)["lo"].bytes_sent
 
 
-def find_work(stream: list[dict[str, Any]]) -> float:
-    """Return the median seconds of the slower worker in a step."""
-    spent = {}
-    for task in stream:
-        if task["key"].startswith("skdp-add_up"):
-            spans = [s for s in task["startstops"] if s["action"] == "compute"]
-            seconds = sum(span["stop"] - span["start"] for span in spans)
-            spent.setdefault(task["worker"], []).append(seconds)
-    pairs = zip(*(seconds[-60:] for seconds in spent.values()), strict=False)
-    return statistics.median(max(pair) for pair in pairs)
+def note_work() -> None:
+    """Let a worker note how long it computes gradients. This runs on the worker."""
+    real = dask_rows.compute_gradient
+    noted = vars(dask_rows).setdefault("noted", [])
+
+    def compute_gradient(*arguments: Any) -> Any:
+        start = time.perf_counter()
+        total = real(*arguments)
+        noted.append(time.perf_counter() - start)
+        return total
+
+    dask_rows.compute_gradient = compute_gradient
+
+
+def get_noted() -> list[float]:
+    """Return what a worker has noted. This runs on the worker."""
+    return list(vars(dask_rows)["noted"])
+
+
+def find_work(client: Client) -> float:
+    """Return the median seconds of the slower worker in a step of the last fit."""
+    own = [noted[-60:] for noted in client.run(get_noted).values()]
+    return statistics.median(map(max, zip(*own, strict=True)))
 
 
 def return_zeros(rows: Any, n_threads: int, size: int) -> Any:
@@ -136,31 +152,40 @@ def read_nothing(*_: Any) -> Any:
     return Records(SCHEMA.layout(), ())
 
 
-def measure_tasks(size: int) -> tuple[float, float]:
-    """Return the seconds of a step of one idle task, and of each further task."""
-    cluster, medians = Cluster(), []
-    for many in (1, 65):
-        partitions = Partitions(cluster, [Part(None)] * many, read_nothing)
-        job, seconds = Job(return_zeros, (size,)), []
-        for _ in range(30):
-            start = time.perf_counter()
-            if many == 1:
-                partitions.add_up(job)
-            else:  # one task per partition, as if each were on a worker of its own
-                partitions.add_up(job, only=[0])
-                tasks = [
-                    cluster.submit(_idle, size, worker=None) for _ in range(many - 1)
-                ]
-                cluster.total(tasks)
-            seconds.append(time.perf_counter() - start)
-        medians.append(statistics.median(seconds))
-    return medians[0], (medians[1] - medians[0]) / 64
+def measure_requests(size: int) -> dict[str, float]:
+    """Return what requests for sums without work cost, in seconds.
 
+    All workers share the cores of this machine, so this is too much for a cluster.
+    """
+    most = 1 + dask_tree.FAN_OUT
+    with start_cluster(n_workers=most) as own, Client(own) as client:
+        cluster = Cluster()
+        partitions = Partitions(cluster, [Part(None)] * most, read_nothing)
+        job = Job(return_zeros, (size,))
+        partitions.add_up(job)
+        packed = dask_tree.pack(partitions._name, job)
+        branch = dask_tree.Branch(partitions._homes[0], [0], dask_tree.dumps(()))
 
-def _idle(size: int) -> Any:
-    from skdp.engines.dask_tasks import Answer
+        def ask_directly() -> None:
+            client.sync(dask_tree.ask, client.rpc(branch.worker), packed, branch)
 
-    return Answer(np.zeros(size, dtype=object))
+        requests = {"direct": ask_directly}
+        for many in (1, 2, most):
+            only = range(many)
+            requests[str(many)] = lambda only=only: partitions.add_up(job, only=only)
+        seconds: dict[str, list[float]] = {name: [] for name in requests}
+        for _ in range(40):
+            for name, request in requests.items():
+                start = time.perf_counter()
+                request()
+                seconds[name].append(time.perf_counter() - start)
+    found = {name: statistics.median(own) for name, own in seconds.items()}
+    return {
+        "network": found["direct"],
+        "scheduler": found["1"] - found["direct"],
+        "level": found["2"] - found["1"],
+        "further": (found[str(most)] - found["2"]) / (most - 2),
+    }
 
 
 class Killer:
@@ -193,13 +218,13 @@ class Killer:
         """Fit, and return the seconds and the model."""
         real = Partitions.add_up
 
-        def watched(own: Partitions, job: Job, *futures: Any, **options: Any) -> Any:
+        def watched(own: Partitions, job: Job, **options: Any) -> Any:
             killer = None
             if self._sums == self._at:
                 self.during = job.work.__name__
                 killer = threading.Thread(target=self._kill)
                 killer.start()
-            total = real(own, job, *futures, **options)
+            total = real(own, job, **options)
             if killer is not None:
                 killer.join()
             self._sums += 1
@@ -219,11 +244,11 @@ class Killer:
         return {"during": self.during, "done": self.after_sums, "sums": self._sums}
 
 
-def start_cluster() -> LocalCluster:
-    """Start two workers with one thread each, which keep memory for later arrays."""
-    with dask.config.set(KEEP_MEMORY):
+def start_cluster(n_workers: int = 2, keep_memory: bool = False) -> LocalCluster:
+    """Start workers with one thread each."""
+    with dask.config.set(KEEP_MEMORY if keep_memory else {}):
         return LocalCluster(
-            n_workers=2,
+            n_workers=n_workers,
             threads_per_worker=1,
             dashboard_address="127.0.0.1:0",
             worker_dashboard_address="127.0.0.1:0",
@@ -278,35 +303,42 @@ def main() -> None:
         return
     with (
         tempfile.TemporaryDirectory() as place,
-        start_cluster() as cluster,
-        Client(cluster) as client,
+        start_cluster() as plain,
+        start_cluster(keep_memory=True) as kept,
+        Client(plain, set_as_default=False) as client,
     ):
         large, small = Path(place) / "large", Path(place) / "small"
         for folder, rows in ((large, given.rows), (small, given.rows // 10)):
             folder.mkdir()
             write_table(folder, rows)
-        for engine in ("compiled", "dask"):  # compiles the kernels
+        engines = {"compiled": "compiled"}
+        for name, cluster in {"dask": plain, "kept": kept}.items():
+            engines[name] = cluster.scheduler_address.replace("tcp://", "dask://")
+        for engine in engines.values():  # compiles the kernels
             fit(small, engine, n_threads=2 if engine == "compiled" else 1)
-        times: dict[str, list[float]] = {"compiled": [], "dask": []}
-        watch = Watch()
+        times: dict[str, list[float]] = {name: [] for name in engines}
+        watch, steps, models = Watch(), [], {}
+        client.run(note_work)
         for _ in range(given.repeats):
-            seconds, one = fit(large, "compiled", n_threads=2)
-            times["compiled"].append(seconds)
-            with get_task_stream(client) as stream:
+            for name, engine in engines.items():
                 watch.sums.clear()
-                seconds, other = fit(large, "dask")
-            times["dask"].append(seconds)
-            assert (one.weights_ == other.weights_).all()
-        step, n_bytes = watch.steps()
-        work = find_work(stream.data)
-        loading = sum(s for _, s, _ in watch.sums) - len(watch.sums) * step
-        size = one.weights_.size
-        alone, further = measure_tasks(size)
+                threads = {"n_threads": 2} if engine == "compiled" else {}
+                seconds, models[name] = fit(large, engine, **threads)
+                times[name].append(seconds)
+                if name == "dask":
+                    steps.append((*watch.steps(), find_work(client)))
+            for model in models.values():
+                assert (model.weights_ == models["compiled"].weights_).all()
+            print({name: own[-1] for name, own in times.items()}, flush=True)
+        step, n_bytes, work = (
+            statistics.median(column) for column in zip(*steps, strict=True)
+        )
         watch.sums.clear()
-        fit(small, "dask")
+        fit(small, engines["dask"])
         small_bytes = watch.steps()[1]
         watch.stop()
-        print(f"compiled {times['compiled']}, dask {times['dask']}", flush=True)
+    size = models["compiled"].weights_.size
+    requests = measure_requests(size)
     kills = measure_kills(given.kill_rows, given.kills)
     found = {
         "rows": given.rows,
@@ -314,14 +346,12 @@ def main() -> None:
         "coordinates": size,
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
-        "compiled": statistics.median(times["compiled"]),
-        "dask": statistics.median(times["dask"]),
-        "sums": len(other.privacy_.transcript),
-        "loading": loading,
+        **{name: statistics.median(own) for name, own in times.items()},
+        "runs": times,
+        "sums": len(models["dask"].privacy_.transcript),
         "step": step,
         "work": work,
-        "network": alone,
-        "scheduler": further,
+        **requests,
         "bytes": n_bytes,
         "bytes_tenth": small_bytes,
         "kills": kills,

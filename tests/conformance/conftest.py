@@ -1,6 +1,6 @@
 """A cluster without Dask's scheduler, which would take most of the time of the tests.
 
-Tasks run at once, on copies of their arguments, as they would on a worker.
+Tasks and sums run at once, on copies of their arguments, as they would on a worker.
 `tests/engines/test_dask.py` uses a real cluster.
 """
 
@@ -11,8 +11,9 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from skdp.engines import dask_client, dask_engine, dask_tasks
-from skdp.engines.dask_tasks import Answer, merge
+from skdp.engines import dask_client, dask_engine, dask_tasks, dask_tree
+from skdp.engines.dask_rows import Answer, merge
+from skdp.engines.dask_tree import Branch
 
 
 class ImmediateCluster:
@@ -23,7 +24,8 @@ class ImmediateCluster:
         self.client = self
         names = ("first", "second")
         self._workers = {
-            name: SimpleNamespace(state=SimpleNamespace(nthreads=1)) for name in names
+            name: SimpleNamespace(state=SimpleNamespace(nthreads=1), handlers={})
+            for name in names
         }
 
     def find_workers(self) -> dict[str, int]:
@@ -40,14 +42,18 @@ class ImmediateCluster:
             one.result if isinstance(one, SimpleNamespace) else copied(one)
             for one in arguments
         )
+        if task is dask_tasks.stay:  # there is no scheduler that could close workers
+            return None
         on = worker or "first"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(dask_tasks, "get_worker", lambda: self._workers[on])
             result = task(*arguments)
         return SimpleNamespace(result=result, worker=on, status="finished")
 
-    def submit_all(self, task: Any, calls: list[tuple[str, tuple[Any, ...]]]) -> Any:
-        return [self.submit(task, *given, worker=one) for one, given in calls]
+    def ask(self, packed: bytes, branch: Branch, *_: Any) -> Answer:
+        own = dask_tree._add_up(self._workers[branch.worker], packed, branch)
+        others = [self.ask(packed, other) for other in branch.branches]
+        return merge([cloudpickle.loads(own), *others])
 
     def finish(self, futures: list[Any], workers: Any = ()) -> None:
         pass

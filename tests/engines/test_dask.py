@@ -5,6 +5,7 @@ import gc
 import logging
 import pickle
 import sys
+import traceback
 from functools import partial
 
 import dask
@@ -16,9 +17,17 @@ from distributed import Client, LocalCluster, Worker
 
 import skdp
 from skdp import cli
-from skdp.engines import dask_client, dask_engine, dask_table, dask_tasks
+from skdp.engines import (
+    dask_client,
+    dask_engine,
+    dask_rows,
+    dask_table,
+    dask_tasks,
+    dask_tree,
+)
 from skdp.engines.dask_client import ClusterError
 from skdp.engines.dask_engine import Partitions
+from skdp.engines.dask_tree import Branch
 from skdp.privacy.encoding import Records
 from skdp.schema import Categorical, Numeric, Schema, toml_files
 
@@ -168,22 +177,27 @@ def test_workers_come_and_go(frame, folder, undisturbed, monkeypatch):
         ) as cluster,
         Client(cluster) as client,
     ):
-        real, sums, homes = Partitions.add_up, [], []
-        added = []
+        real, homes, added = Partitions.add_up, [], []
 
-        def disturbed(self, job, *futures, **options):
-            sums.append(job.work.__name__)
-            if len(sums) == 4:
-                stop_worker(cluster)
-            if len(sums) == 7:
-                added.append(start_worker(cluster))
-                monkeypatch.setattr(dask_engine, "LOOK_FOR_MORE", 0.0)
-            if len(sums) == 10:  # as after a restart under the same address
-                for worker in cluster.workers.values():
-                    vars(worker).get("skdp_partitions", {}).clear()
-            if len(sums) == 12:
-                client.retire_workers([added[0].address])
-            total = real(self, job, *futures, **options)
+        def add():
+            added.append(start_worker(cluster))
+            monkeypatch.setattr(dask_engine, "LOOK_FOR_MORE", 0.0)
+
+        def forget():  # as after a restart under the same address
+            for worker in cluster.workers.values():
+                vars(worker).get("skdp_partitions", {}).clear()
+                worker.handlers.pop(dask_tree.REQUEST, None)
+
+        disturbances = {  # by the number of sums before
+            3: lambda: stop_worker(cluster),
+            6: add,
+            9: forget,
+            11: lambda: client.retire_workers([added[0].address]),
+        }
+
+        def disturbed(self, job, **options):
+            disturbances.pop(len(homes), lambda: None)()
+            total = real(self, job, **options)
             homes.append(set(self._homes.values()))
             return total
 
@@ -192,8 +206,9 @@ def test_workers_come_and_go(frame, folder, undisturbed, monkeypatch):
         made = model(engine="dask").fit(folder)
         assert [len(some) for some in homes[2:9]] == [2, 1, 1, 1, 2, 2, 2]
         assert added[0].address not in homes[-1]
+    assert not disturbances
     assert (made.weights_ == undisturbed).all()
-    assert len(made.privacy_.transcript) == len(sums)
+    assert len(made.privacy_.transcript) == len(homes)
     assert [e.query for e in made.privacy_.events] == [
         e.query for e in model().fit(frame).privacy_.events
     ]
@@ -217,11 +232,11 @@ def test_a_cluster_that_cannot_finish_says_what_was_spent(
     ):
         real, sums = Partitions.add_up, []
 
-        def disturbed(self, job, *futures, **options):
+        def disturbed(self, job, **options):
             sums.append(job)
             if len(sums) == 4:
                 stop_worker(cluster)
-            return real(self, job, *futures, **options)
+            return real(self, job, **options)
 
         monkeypatch.setattr(Partitions, "add_up", disturbed)
         with pytest.raises(ClusterError, match="had no workers for") as caught:
@@ -232,12 +247,12 @@ def test_a_cluster_that_cannot_finish_says_what_was_spent(
 
 
 def test_rows_that_are_lost_again_and_again(cluster, folder, monkeypatch):
-    real = dask_tasks.Partition.__init__
+    real = dask_rows.Partition.__init__
 
     def lose(self, records, error=None):
         real(self, None, error)
 
-    monkeypatch.setattr(dask_tasks.Partition, "__init__", lose)
+    monkeypatch.setattr(dask_rows.Partition, "__init__", lose)
     monkeypatch.setattr(dask_client, "ATTEMPTS", 2)
     with Client(cluster), pytest.raises(ClusterError, match="2 times in a row"):
         model(engine="dask").fit(folder)
@@ -261,6 +276,7 @@ def test_no_value_of_a_record_is_in_a_log_or_a_key(cluster, frame, caplog):
 
     with Client(cluster), pytest.MonkeyPatch.context() as patch:
         patch.setattr(dask_client.Cluster, "submit", noted)
+        patch.setattr(dask_engine, "LOOK_FOR_MORE", 0.0)
         model().fit(good)
         with pytest.raises(ValueError, match=r"In partition 0: .* no column 'age'"):
             model().fit(bad)
@@ -268,12 +284,12 @@ def test_no_value_of_a_record_is_in_a_log_or_a_key(cluster, frame, caplog):
         def fail(*arguments):
             raise KeyError(arguments)
 
-        patch.setattr(dask_tasks.HeldRows, "engine", fail)
+        patch.setattr(dask_rows.HeldRows, "engine", fail)
         with pytest.raises(RuntimeError, match=r"A worker failed with KeyError\.$"):
             model().fit(good)
     assert SECRET not in caplog.text
     names = {"-".join(key.split("-")[:2]) for key in keys}
-    assert names == {"skdp-hold", "skdp-add_up", "skdp-share"}
+    assert names == {"skdp-hold", "skdp-stay"}
     assert all(len(key.split("-")[-1]) == 32 for key in keys)
 
 
@@ -303,7 +319,7 @@ def test_rows_on_workers_cannot_be_read_here():
 
 
 def test_rows_do_not_travel_in_a_pickle():
-    kept = dask_tasks.Partition(object(), ValueError("public"))
+    kept = dask_rows.Partition(object(), ValueError("public"))
     arrived = pickle.loads(pickle.dumps(kept))
     assert arrived.records is None
     assert str(arrived.error) == "public"
@@ -312,23 +328,23 @@ def test_rows_do_not_travel_in_a_pickle():
 def test_a_worker_keeps_the_rows_of_its_last_task_alone():
     """Or else engines of earlier groups of partitions would fill its memory."""
     records = [Records(SCHEMA.layout(), ()) for _ in range(3)]
-    first, second, third = map(dask_tasks.Partition, records)
-    old = dask_tasks.HeldRows.of([second, third])
-    assert dask_tasks.HeldRows.of([second, third]) is old
-    new = dask_tasks.HeldRows.of([first, second, third])
+    first, second, third = map(dask_rows.Partition, records)
+    old = dask_rows.HeldRows.of([second, third])
+    assert dask_rows.HeldRows.of([second, third]) is old
+    new = dask_rows.HeldRows.of([first, second, third])
     assert (first.rows, second.rows, third.rows) == (new, None, None)
     third.records = records[0]  # read again
-    assert dask_tasks.HeldRows.of([first, second, third]) is not new
+    assert dask_rows.HeldRows.of([first, second, third]) is not new
 
 
 def test_a_client_that_is_closed_during_a_fit(cluster, folder, monkeypatch):
     real, sums = Partitions.add_up, []
 
-    def close(self, job, *futures, **options):
+    def close(self, job, **options):
         sums.append(job)
         if len(sums) == 4:
             self.cluster.client.close()
-        return real(self, job, *futures, **options)
+        return real(self, job, **options)
 
     monkeypatch.setattr(Partitions, "add_up", close)
     address = cluster.scheduler_address.replace("tcp://", "dask://")
@@ -336,7 +352,99 @@ def test_a_client_that_is_closed_during_a_fit(cluster, folder, monkeypatch):
         model(engine=address).fit(folder)
 
 
-def test_sums_of_many_workers_are_added_in_a_tree(cluster, monkeypatch):
+def test_a_worker_asks_few_others():
+    """A thousand workers make a tree of three levels below the first."""
+    addresses = [str(i) for i in range(1000)]
+    found, level = [], [dask_tree.grow([Branch(a, [1], b"") for a in addresses])]
+    for depth in range(4):
+        found += [branch.worker for branch in level]
+        assert len(level) == min(16**depth, 1000 - 1 - 16 - 256)
+        assert all(len(branch.branches) <= 16 for branch in level)
+        level = [other for branch in level for other in branch.branches]
+    assert not level
+    assert found == addresses
+
+
+def test_workers_ask_each_other(folder, undisturbed, monkeypatch):
+    """In a chain, and each gets the settings of a fit only once."""
+    monkeypatch.setattr(dask_tree, "FAN_OUT", 1)
+    pack, sent = dask_tree.pack, []
+
+    def noted(table, job):
+        sent.append(job.arguments[-1] if len(job.arguments) == 3 else None)
+        return pack(table, job)
+
+    monkeypatch.setattr(dask_tree, "pack", noted)
+    with (
+        LocalCluster(
+            processes=False,
+            n_workers=3,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster),
+    ):
+        proxied = []
+        proxy = cluster.scheduler.handlers["proxy"]
+
+        async def watched(worker, msg, **options):
+            proxied.append(worker)
+            return await proxy(worker=worker, msg=msg, **options)
+
+        cluster.scheduler.handlers["proxy"] = watched
+        made = model(engine="dask").fit(folder)
+    assert (made.weights_ == undisturbed).all()
+    assert len(proxied) == len(sent)
+    assert len(set(proxied)) == 1  # the scheduler reaches the first worker alone
+    whole = [one for one in sent if isinstance(one, dask_rows.Settings)]
+    assert len({one.name for one in whole}) == len(whole)
+    assert sent.count(whole[0].name) == 12 - 1
+
+
+@pytest.mark.parametrize("long", ["fits", "sums"])
+def test_workers_of_a_fit_are_not_idle(cluster, folder, monkeypatch, long):
+    """A cluster that adapts to its load would close them."""
+    if long == "fits":
+        monkeypatch.setattr(dask_engine, "LOOK_FOR_MORE", 0.0)
+    else:
+        monkeypatch.setattr(dask_client, "LOOK", 0.0)
+    real, idle, threads = Partitions.add_up, [], []
+
+    def noted(self, job, **options):
+        total = real(self, job, **options)
+        for _ in range(50):  # until Dask has started the task
+            found = cluster.sync(list_idle)
+            if not found:
+                break
+            dask_client.time.sleep(0.02)
+        idle.append(found)
+        threads.append(count_threads())
+        return total
+
+    async def list_idle():
+        return cluster.scheduler.workers_to_close()
+
+    def count_threads():
+        stacks = [traceback.walk_stack(top) for top in sys._current_frames().values()]
+        own = dask_tasks.stay.__code__
+        return sum(any(frame.f_code is own for frame, _ in s) for s in stacks)
+
+    monkeypatch.setattr(Partitions, "add_up", noted)
+    with Client(cluster):
+        model(engine="dask", n_steps=4).fit(folder)
+        assert idle[-1] == []
+        assert max(threads) == 2
+        for _ in range(100):  # until Dask has let the workers go
+            if count_threads() == 0 and len(cluster.sync(list_idle)) == 2:
+                break
+            dask_client.time.sleep(0.02)
+        assert len(cluster.sync(list_idle)) == 2
+        assert count_threads() == 0
+
+
+def test_sums_of_many_tasks_are_added_in_a_tree(cluster, monkeypatch):
     with Client(cluster):
         connected, used = dask_client.Cluster(), []
         submit = connected.submit
@@ -373,16 +481,15 @@ def test_a_sum_may_travel_for_longer_than_between_two_looks(cluster, monkeypatch
 def test_tasks_that_are_cancelled_start_again(
     cluster, folder, undisturbed, monkeypatch
 ):
-    real, cancelled = dask_client.Cluster.submit_all, []
+    real, cancelled = dask_client.Cluster.finish, []
 
-    def cancel_once(self, task, calls):
-        futures = real(self, task, calls)
+    def cancel_once(self, futures, workers=()):
         if not cancelled:
             cancelled.extend(futures)
             self.client.cancel(futures)
-        return futures
+        real(self, futures, workers)
 
-    monkeypatch.setattr(dask_client.Cluster, "submit_all", cancel_once)
+    monkeypatch.setattr(dask_client.Cluster, "finish", cancel_once)
     with Client(cluster):
         made = model(engine="dask").fit(folder)
     assert {future.status for future in cancelled} == {"cancelled"}
@@ -411,7 +518,7 @@ def test_an_error_names_its_file_and_no_cell(tmp_path):
 
 def test_messages_of_other_libraries_stay_on_the_worker():
     """Their errors derive from ours, and may quote a cell."""
-    told = dask_tasks._make_public(UnicodeDecodeError("utf-8", b"Ann", 0, 1, "bad"))
+    told = dask_rows.make_public(UnicodeDecodeError("utf-8", b"Ann", 0, 1, "bad"))
     assert str(told) == "A worker failed with UnicodeDecodeError."
     own = ValueError("A table needs columns.")
-    assert dask_tasks._make_public(own) is own
+    assert dask_rows.make_public(own) is own

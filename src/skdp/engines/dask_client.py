@@ -14,9 +14,12 @@ from weakref import finalize
 
 import dask
 from distributed import Client, LocalCluster, wait
+from distributed.actor import ProxyRPC
+from distributed.protocol.pickle import loads
 from distributed.scheduler import KilledWorker
 
-from skdp.engines.dask_tasks import Answer, merge
+from skdp.engines.dask_rows import Answer, merge
+from skdp.engines.dask_tree import Branch, ask
 from skdp.schema import check
 
 T = TypeVar("T")
@@ -71,7 +74,6 @@ class Cluster:
             f"n_threads must be at least 1, got {n_threads}.",
         )
         self.n_threads = n_threads
-        self._spent: list[Any] = []  # futures whose results are no longer needed
         self.client: Any = _get_current() if address is None else None
         if self.client is None:
             self.client, closed = _connect(address, n_threads)
@@ -112,25 +114,6 @@ class Cluster:
                 pure=False,
             )
 
-    def submit_all(
-        self, task: Callable[..., Any], calls: Sequence[tuple[str, tuple[Any, ...]]]
-    ) -> list[Any]:
-        """Start a task for each worker and arguments in `calls`, all in one message.
-
-        The results of the last `total` are released in the same message. Dask makes a
-        message that follows another wait for up to 10 ms, which is most of the time
-        that a step would lose on a local cluster.
-        """
-
-        async def send() -> list[Any]:  # runs in the thread that sends messages
-            made = [self.submit(task, *given, worker=one) for one, given in calls]
-            self._spent = []  # lets Dask delete the results
-            return made
-
-        self._check_open()
-        futures: list[Any] = self.client.sync(send)
-        return futures
-
     def finish(self, futures: Sequence[Any], workers: Collection[str] = ()) -> None:
         """Wait until all tasks are done.
 
@@ -148,11 +131,10 @@ class Cluster:
 
     def total(self, futures: Sequence[Any], workers: Collection[str] = ()) -> Answer:
         """Return the sum of the tasks' answers. The cluster adds them up in a tree."""
-        level = self._spent = list(futures)
+        level = list(futures)
         while len(level) > FAN_IN:
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
             level = [self.submit(merge, group) for group in groups]
-            self._spent = self._spent + level
 
         async def gather() -> list[Answer]:
             if not await self._wait(level):
@@ -168,7 +150,29 @@ class Cluster:
             _refuse(level)
         return merge(answers)
 
-    def _watch(self, work: Coroutine[Any, Any, T], workers: Collection[str]) -> T:
+    def ask(
+        self,
+        packed: bytes,
+        branch: Branch,
+        workers: Collection[str],
+        meanwhile: Callable[[], None],
+    ) -> Answer:
+        """Return the sum that a tree of `workers` computes, as in `dask_tree`.
+
+        Call `meanwhile` now and then if this takes long.
+        """
+        self._check_open()
+        proxy = ProxyRPC(self.client.scheduler, branch.worker)
+        work = ask(proxy, packed, branch)
+        answer: Answer = loads(self._watch(work, workers, meanwhile))
+        return answer
+
+    def _watch(
+        self,
+        work: Coroutine[Any, Any, T],
+        workers: Collection[str],
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> T:
         """Return the result of `work`, and look for lost workers in the meantime.
 
         Raise an error if one of `workers` is lost, or if no workers are left. A worker
@@ -181,6 +185,7 @@ class Cluster:
                 present = self._list_workers()
                 if not set(workers) <= set(present):
                     raise WorkersLostError
+                meanwhile()
                 alone = time.monotonic() if present else alone
                 if time.monotonic() > alone + PATIENCE:
                     raise ClusterError(

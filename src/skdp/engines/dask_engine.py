@@ -15,17 +15,20 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn, cast, overload
 
 import numpy as np
+from distributed.protocol.pickle import dumps
 
-from skdp.engines import dask_tasks
+from skdp.engines import dask_rows, dask_tasks, dask_tree
 from skdp.engines.dask_client import Cluster, WorkersLostError, keep_trying
-from skdp.engines.dask_tasks import Job, Settings
+from skdp.engines.dask_rows import Job, Settings, UnknownSettingsError
+from skdp.engines.dask_tree import Branch
 from skdp.privacy.encoding import AnyArray, Chunk, Records
 from skdp.privacy.queries import BigInts, Metric, Slopes
 from skdp.schema import FloatArray, IntArray
 from skdp.tables.placed import Read
 
-#: Seconds after which a fit looks for new workers.
-LOOK_FOR_MORE = 5.0
+#: Seconds after which a fit looks for new workers, and occupies those that it has.
+#: Clusters that adapt to their load close workers that are idle for three seconds.
+LOOK_FOR_MORE = 2.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,33 +80,34 @@ class Partitions:
         self._name = uuid.uuid4().hex
         self._homes: dict[int, str] = {}
         self._kept: dict[int, Any] = {}  # the futures that keep rows alive
+        self._stays: dict[str, Any] = {}  # the futures that keep workers occupied
         self._looked = -LOOK_FOR_MORE
 
     def add_up(
         self,
         job: Job,
-        *futures: Any,
         only: Sequence[int] | None = None,
         own: Callable[[Sequence[int]], Any] | None = None,
     ) -> Any:
         """Return the sum of a job over all partitions, or over those in `only`.
 
-        If given, `own(numbers)` returns the last argument of the task for the
+        If given, `own(numbers)` returns the last argument of the job's function for the
         partitions with these numbers.
         """
+        packed = dask_tree.pack(self._name, job)
 
         def attempt() -> Any:
             self._settle()
             tasks: dict[str, list[int]] = {}
             for number in sorted(self._homes if only is None else only):
                 tasks.setdefault(self._homes[number], []).append(number)
-            calls = []
+            branches = []
             for worker, numbers in tasks.items():
-                last = [] if own is None else [own(numbers)]
-                calls.append((worker, (self._name, numbers, job, *futures, *last)))
-            leaves = self.cluster.submit_all(dask_tasks.add_up, calls)
+                last = () if own is None else (own(numbers),)
+                branches.append(Branch(worker, numbers, dumps(last)))
+            tree = dask_tree.grow(branches)
             try:
-                answer = self.cluster.total(leaves, tasks)
+                answer = self.cluster.ask(packed, tree, tasks, self._occupy)
             except WorkersLostError:
                 self._looked = -LOOK_FOR_MORE
                 raise
@@ -122,6 +126,8 @@ class Partitions:
         complete = len(self._homes) == len(self.parts)
         if complete and time.monotonic() < self._looked + LOOK_FOR_MORE:
             return
+        if complete:  # so this is not a short fit, which needs no such tasks
+            self._occupy()
         workers = self.cluster.find_workers()
         self._looked = time.monotonic()
         homes = {n: home for n, home in self._homes.items() if home in workers}
@@ -146,6 +152,15 @@ class Partitions:
             self._homes = homes | self.cluster.find_holders(done)
             kept = {n: f for n, f in self._kept.items() if n in homes} | done
             self._kept = {n: kept[n] for n in self._homes}
+
+    def _occupy(self) -> None:
+        """Keep Dask from considering the workers idle, and let go of other workers."""
+        homes = set(self._homes.values())
+        new = {
+            worker: self.cluster.submit(dask_tasks.stay, worker=worker)
+            for worker in homes - set(self._stays)
+        }
+        self._stays = {w: f for w, f in (self._stays | new).items() if w in homes}
 
     def _assign(self, homes: dict[int, str], workers: dict[str, int]) -> dict[int, str]:
         """Choose a worker for each partition.
@@ -199,7 +214,7 @@ class ClusterRecords(Records):
 
     def add_up(self, work: Callable[[Records], Any]) -> Any:
         """Return the sum of `work` over all partitions, which workers compute."""
-        return self.partitions.add_up(Job(dask_tasks.apply, (work,)))
+        return self.partitions.add_up(Job(dask_rows.apply, (work,)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,14 +225,11 @@ class ClusterCaps(Sequence[AnyArray]):
     ----------
     settings : Settings
         The settings from which workers compute the caps.
-    future : Future
-        A future for the same settings, which tasks on the cluster receive.
     engine : DaskEngine
         The engine that holds the rows.
     """
 
     settings: Settings
-    future: Any
     engine: DaskEngine
 
     def __len__(self) -> int:
@@ -237,7 +249,7 @@ class ClusterCaps(Sequence[AnyArray]):
         """Return the caps of a table whose rows are also in this process."""
         len(self)  # raises if the rows are not in this process
         metric, slopes = self.settings.metric, self.settings.slopes
-        job = Job(dask_tasks.compute_caps, (metric, slopes))
+        job = Job(dask_rows.compute_caps, (metric, slopes))
         partitions = self.engine.partitions
         every = range(len(partitions.parts))
         return [caps for n in every for caps in partitions.add_up(job, only=[n])]
@@ -267,57 +279,58 @@ class DaskEngine:
             self.partitions = records.partitions
         else:
             self.partitions = send_rows(records, Cluster(address, n_threads))
-        self._known: tuple[Any, Any] | None = None
+        self._known: tuple[Any, Settings] | None = None
+        self._sent: str | None = None  # the name of the settings that workers have
 
-    def _job(self, work: Callable[..., Any], *arguments: Any) -> Job:
-        return Job(work, arguments, self.partitions.cluster.n_threads)
+    def _add_up(self, work: Callable[..., Any], *arguments: Any, **own: Any) -> BigInts:
+        job = Job(work, arguments, self.partitions.cluster.n_threads)
+        total: BigInts = self.partitions.add_up(job, **own)
+        return total
 
-    def _share(self, slopes: Slopes) -> Any:
-        """Return the future of the settings without caps, which are sent only once."""
+    def _name_settings(self, slopes: Slopes) -> Settings:
+        """Return settings without caps. Equal settings have the same name."""
         facts = slopes.loss, slopes.max_weight, slopes.bits
         if self._known is None or self._known[0] != facts:
             divide = self.records.elsewhere
-            settings = Settings(uuid.uuid4().hex, slopes, divide=divide)
-            future = self.partitions.cluster.submit(dask_tasks.share, settings)
-            self._known = facts, future
+            self._known = facts, Settings(uuid.uuid4().hex, slopes, divide=divide)
         return self._known[1]
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
         """Return the same gradient as `ReferenceEngine.gradient`."""
-        job = self._job(dask_tasks.compute_gradient, units, at)
-        if isinstance(slopes.caps, ClusterCaps):
-            return self._add_up(job, slopes.caps.future)
+        work = dask_rows.compute_gradient
+        if slopes.caps is not None and not isinstance(slopes.caps, ClusterCaps):
+            # Caps of rows that are in this process are sent with each gradient.
+            edges = np.cumsum([0, *(int(part.size) for part in self.partitions.parts)])
+
+            def find_own(numbers: Sequence[int]) -> Slopes:
+                runs = [range(edges[n], edges[n + 1]) for n in numbers]
+                return slopes.take_chunks([i for run in runs for i in run])
+
+            return self._add_up(work, units, at, own=find_own)
         if slopes.caps is None:
-            return self._add_up(job, self._share(slopes))
-        # Caps of rows that are in this process are sent with the tasks.
-        edges = np.cumsum([0, *(int(part.size) for part in self.partitions.parts)])
-
-        def find_own(numbers: Sequence[int]) -> Slopes:
-            runs = [range(edges[n], edges[n + 1]) for n in numbers]
-            return slopes.take_chunks([i for run in runs for i in run])
-
-        whole = Settings("", slopes.take_chunks([]))
-        job = self._job(dask_tasks.compute_gradient, units, at, whole)
-        total: BigInts = self.partitions.add_up(job, own=find_own)
+            settings = self._name_settings(slopes)
+        else:
+            settings = slopes.caps.settings
+        if settings.name == self._sent:
+            try:
+                return self._add_up(work, units, at, settings.name)
+            except UnknownSettingsError as error:  # from a worker that is new
+                error.__traceback__ = None  # it would keep the rows alive
+        total = self._add_up(work, units, at, settings)
+        self._sent = settings.name
         return total
 
     def gram(self) -> BigInts:
         """Return the same Gram matrix as `ReferenceEngine.gram`."""
-        return self._add_up(self._job(dask_tasks.compute_gram))
+        return self._add_up(dask_rows.compute_gram)
 
     def counts(self, n_classes: int) -> BigInts:
         """Return the same class counts as `ReferenceEngine.counts`."""
-        return self._add_up(self._job(dask_tasks.count_classes, n_classes))
+        return self._add_up(dask_rows.count_classes, n_classes)
 
     def caps(self, metric: Metric, slopes: Slopes) -> ClusterCaps:
         """Return a reference to the rows' caps, which stay on the workers."""
-        settings = Settings(uuid.uuid4().hex, slopes, metric)
-        future = self.partitions.cluster.submit(dask_tasks.share, settings)
-        return ClusterCaps(settings, future, self)
-
-    def _add_up(self, job: Job, *futures: Any) -> BigInts:
-        total: BigInts = self.partitions.add_up(job, *futures)
-        return total
+        return ClusterCaps(Settings(uuid.uuid4().hex, slopes, metric), self)
 
 
 def send_rows(records: Records, cluster: Cluster) -> Partitions:
