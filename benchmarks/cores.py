@@ -3,7 +3,9 @@
 The table has 20,000,000 rows and 9 columns, in memory. A fit is timed whole, and by
 part: reading and encoding, the Gram matrix, caps and gradients. Numbers of threads take
 turns, and times are medians. One thread is timed twice: alone, and while other
-processes keep the other cores busy, because cores share parts of the processor. Without
+processes keep the other cores busy, because cores share parts of the processor. Cores
+of a virtual machine are not equally fast, so one thread uses another core each time.
+Gradients are also timed one by one, and then each core takes its turn. Without
 ``--output``, the run is added to docs/evidence/cores.json, and the page
 docs/evidence/cores.md is written.
 
@@ -40,6 +42,7 @@ PARTS = ("gram", "caps", "gradient", "counts")
 LINES = {
     "whole": "whole fit",
     "gradient": "gradients (80 full steps)",
+    "turns": "gradients (80 full steps), each core in turn",
     "gradient processor": "gradients, processor time of all threads",
     "caps": "caps",
     "gram": "Gram matrix",
@@ -59,6 +62,12 @@ take turns in one process. Times are medians of {times} fits, in seconds.
 slower then, because cores share clock rate, execution units, caches and memory. This is
 the fair comparison for many threads. A fit has the same bits for every number of
 threads.
+
+"Each core in turn" is the most precise comparison of gradients. One thread computes
+one, then {last} threads compute {last}, and so on, until one thread has had {turns}
+turns on each core. Its time is the harmonic mean over cores, which is {last} times the
+time that all cores would need if they did not slow each other down. One thread took
+{fastest:.3g} s on the fastest core and {slowest:.3g} s on the slowest.
 
 The last line shows what the machine itself can give. The gradients are computed again,
 by as many processes as threads. Each has its own part of the rows, and none ever waits
@@ -85,8 +94,9 @@ SECONDS: dict[str, float] = defaultdict(float)
 WORKED: dict[str, float] = defaultdict(float)
 #: The engine and the arguments of the last gradient of all coordinates.
 SAMPLE: list[Any] = []
-#: The full steps of a fit, and how many of them `time_apart` computes.
-STEPS, APART_STEPS = 80, 24
+#: The full steps of a fit, how many of them `time_apart` computes, and how many
+#: `time_turns` computes on each core.
+STEPS, APART_STEPS, TURNS = 80, 24, 5
 #: The column for one thread while the other cores are busy.
 BUSY = "1, others busy"
 
@@ -156,6 +166,43 @@ def keep_busy(cores: int) -> Iterator[None]:
             other.wait()
 
 
+@contextmanager
+def use_core(core: int | None) -> Iterator[None]:
+    """Let this thread, and those that it starts, use a single core."""
+    every = os.sched_getaffinity(0)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, every)
+
+
+def time_turns(numbers: list[int]) -> dict[str, list[float]]:
+    """Return the seconds of 80 gradients, computed by numbers of threads in turn.
+
+    In a turn, n threads compute n gradients. There is a median for each core, which one
+    thread used at that time. Other numbers of threads used all cores.
+    """
+    (engine, units, columns, slopes) = SAMPLE
+    engines = {n: compiled.CompiledEngine(engine.records, n) for n in numbers}
+    for own in engines.values():
+        own.gradient(units, columns, slopes)
+    found = {}
+    for core in sorted(os.sched_getaffinity(0)):
+        seconds: dict[int, list[float]] = {n: [] for n in numbers}
+        for step in range(TURNS):
+            for n, own in engines.items():
+                with use_core(core if n == 1 else None):
+                    start = time.perf_counter()
+                    for more in range(n):
+                        own.gradient(units + step + more, columns, slopes)
+                    seconds[n].append(STEPS / n * (time.perf_counter() - start))
+        for n in numbers:
+            found.setdefault(str(n), []).append(statistics.median(seconds[n]))
+    return found
+
+
 def time_apart(n: int) -> float:
     """Return the mean seconds of n processes for the gradients of their own rows."""
     context = multiprocessing.get_context("fork")
@@ -194,16 +241,19 @@ def write_page(results: list[dict[str, Any]]) -> None:
     head = ["part", *found, f"{last} against 1", f"{last} against 1, others busy"]
     lines = [head, ["---"] * len(head)]
     for part, words in LINES.items():
-        seconds = [found[threads][part] for threads in found]
-        ratios = [found[one][part] / seconds[-1] for one in ("1", BUSY)]
-        faster = ["" if "processor" in part else f"{one:.1f} times" for one in ratios]
-        lines.append([words, *(f"{one:.3g}" for one in seconds), *faster])
+        seconds = [found[threads].get(part) for threads in found]
+        ones = [
+            None if "processor" in part else found[n].get(part) for n in ("1", BUSY)
+        ]
+        faster = [one and f"{one / seconds[-1]:.1f} times" for one in ones]
+        cells = [one and f"{one:.3g}" for one in seconds] + faster
+        lines.append([words, *(cell or "" for cell in cells)])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     worked = found[last]["gradient processor"]
     share = worked / (int(last) * found[last]["gradient"])
     slower = worked / found["1"]["gradient processor"]
     parts = ("whole", "gradient")
-    lines = [[LINES[part] for part in parts]]
+    lines = [[LINES["whole"], LINES["turns"], LINES["gradient"]]]
     lines[0] += [f"{LINES[part]}, others busy" for part in parts]
     lines[0] += [LINES["apart"], "threads against processes"]
     lines += [["---"] * len(lines[0])]
@@ -211,13 +261,17 @@ def write_page(results: list[dict[str, Any]]) -> None:
         one, busy, many = (run["seconds"][name] for name in ("1", BUSY, last))
         ratios = [alone[part] / many[part] for alone in (one, busy) for part in parts]
         known = [f"{ratio:.1f}" for ratio in ratios]
+        turns = one["turns"] / many["turns"] if "turns" in one else None
+        known.insert(1, "not measured" if turns is None else f"{turns:.1f}")
         if "apart" in one:
             known.append(f"{one['apart'] / many['apart']:.1f}")
             known.append(f"{many['gradient'] / many['apart']:.2f}")
         lines.append(known + ["not measured"] * (len(lines[0]) - len(known)))
     runs = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    facts = {"table": table, "runs": runs, "last": last}
-    page = PAGE.format(**result, **facts, worked=share, slower=slower)
+    by_core = result["turns"]["1"]
+    facts = {"table": table, "runs": runs, "last": last, "turns": TURNS}
+    facts |= {"fastest": min(by_core), "slowest": max(by_core)}
+    page = PAGE.format(**(result | facts), worked=share, slower=slower)
     (EVIDENCE / "cores.md").write_text(page, encoding="utf-8")
 
 
@@ -236,11 +290,13 @@ def main() -> None:
     table, schema = make_table(options.rows)
     time_fit(table.head(100_000), schema, max(options.threads))
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
-    for _ in range(options.times):
+    for turn in range(options.times):
         for name in ["1", BUSY, *map(str, options.threads)]:
             threads = 1 if name == BUSY else int(name)
-            with keep_busy(cores - 1 if name == BUSY else 0):
+            core = cores * turn // options.times if name == "1" else None
+            with keep_busy(cores - 1 if name == BUSY else 0), use_core(core):
                 found[name].append(time_fit(table, schema, threads))
+    turns = time_turns([1, *options.threads])
     for turn in range(options.times):  # last, because a fork slows later writes down
         for name in found:
             threads = 1 if name == BUSY else int(name)
@@ -252,8 +308,11 @@ def main() -> None:
         }
         for threads, runs in found.items()
     }
+    for threads, own in turns.items():
+        mean = statistics.harmonic_mean if threads == "1" else statistics.mean
+        medians[threads]["turns"] = mean(own)
     result = {"rows": options.rows, "cores": cores, "times": options.times}
-    result["seconds"] = medians
+    result |= {"seconds": medians, "turns": turns}
     known = EVIDENCE / "cores.json"
     earlier = [] if options.output else json.loads(known.read_text(encoding="utf-8"))
     text = json.dumps([*earlier, result], indent=1) + "\n"
