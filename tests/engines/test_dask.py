@@ -403,13 +403,23 @@ def test_workers_ask_each_other(folder, undisturbed, monkeypatch):
     assert sent.count(whole[0].name) == 12 - 1
 
 
-@pytest.mark.parametrize("long", ["fits", "sums"])
-def test_workers_of_a_fit_are_not_idle(cluster, folder, monkeypatch, long):
-    """A cluster that adapts to its load would close them."""
+@pytest.mark.parametrize(
+    ("long", "end"), [("fits", "told"), ("sums", "told"), ("fits", "gone")]
+)
+def test_workers_of_a_fit_are_not_idle(cluster, folder, monkeypatch, long, end):
+    """A cluster that adapts to its load would close them.
+
+    They are free as soon as the caller tells them, or soon after it is gone.
+    """
     if long == "fits":
         monkeypatch.setattr(dask_engine, "LOOK_FOR_MORE", 0.0)
     else:
-        monkeypatch.setattr(dask_client, "LOOK", 0.0)
+        monkeypatch.setattr(dask_client, "LOOK", 0.01)
+    if end == "told":
+        monkeypatch.setattr(dask_tasks, "LOOK", 60.0)
+    else:
+        monkeypatch.setattr(dask_tasks, "LOOK", 0.02)
+        monkeypatch.setattr(dask_client.Cluster, "let_go", lambda *_: None)
     real, idle, threads = Partitions.add_up, [], []
 
     def noted(self, job, **options):

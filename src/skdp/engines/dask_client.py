@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from asyncio import run_coroutine_threadsafe
+from asyncio import _get_running_loop, run_coroutine_threadsafe
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import wait as wait_for_calls
+from contextlib import suppress
 from typing import Any, ClassVar, NoReturn, TypeVar
 from weakref import finalize
 
@@ -19,6 +20,7 @@ from distributed.protocol.pickle import loads
 from distributed.scheduler import KilledWorker
 
 from skdp.engines.dask_rows import Answer, merge
+from skdp.engines.dask_tasks import leave
 from skdp.engines.dask_tree import Branch, ask
 from skdp.schema import check
 
@@ -166,6 +168,22 @@ class Cluster:
         work = ask(proxy, packed, branch)
         answer: Answer = loads(self._watch(work, workers, meanwhile))
         return answer
+
+    def let_go(self, table: str, workers: Collection[str]) -> None:
+        """End the tasks `dask_tasks.stay` for a table on some workers.
+
+        If this is not possible in a short time, they end by themselves a little later.
+        """
+
+        async def tell() -> None:
+            own = {"workers": list(workers), "on_error": "ignore"}
+            await self.client.run(leave, table, **own)
+
+        with suppress(Exception):
+            self._check_open()
+            loop = self.client.loop.asyncio_loop
+            if workers and loop is not _get_running_loop():  # so this thread may wait
+                run_coroutine_threadsafe(tell(), loop).result(LOOK)
 
     def _watch(
         self,

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn, cast, overload
+from weakref import finalize
 
 import numpy as np
 from distributed.protocol.pickle import dumps
@@ -81,6 +82,8 @@ class Partitions:
         self._homes: dict[int, str] = {}
         self._kept: dict[int, Any] = {}  # the futures that keep rows alive
         self._stays: dict[str, Any] = {}  # the futures that keep workers occupied
+        end = finalize(self, cluster.let_go, self._name, self._stays)
+        end.atexit = False
         self._looked = -LOOK_FOR_MORE
 
     def add_up(
@@ -156,11 +159,11 @@ class Partitions:
     def _occupy(self) -> None:
         """Keep Dask from considering the workers idle, and let go of other workers."""
         homes = set(self._homes.values())
-        new = {
-            worker: self.cluster.submit(dask_tasks.stay, worker=worker)
-            for worker in homes - set(self._stays)
-        }
-        self._stays = {w: f for w, f in (self._stays | new).items() if w in homes}
+        for worker in homes - set(self._stays):
+            stay = self.cluster.submit(dask_tasks.stay, self._name, worker=worker)
+            self._stays[worker] = stay
+        for worker in set(self._stays) - homes:
+            del self._stays[worker]
 
     def _assign(self, homes: dict[int, str], workers: dict[str, int]) -> dict[int, str]:
         """Choose a worker for each partition.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from os import PathLike
 from os.path import exists
 from pathlib import Path
-from time import sleep
+from threading import Event
 from typing import Any
 
 from distributed import get_worker, secede
@@ -19,8 +19,10 @@ from skdp.engines.dask_rows import Answer, Name, Partition, get_shelf, make_publ
 from skdp.engines.dask_tree import listen
 from skdp.tables.placed import Read
 
-#: Seconds after which a worker looks whether its caller has let it go.
-LOOK = 0.02
+#: Seconds after which a worker looks whether its caller is gone.
+LOOK = 0.5
+#: What the task `stay` waits for, by the name of the table.
+_ends: dict[str, Event] = {}
 
 
 def hold(name: Name, read: Read, *arguments: Any) -> Partition:
@@ -40,20 +42,26 @@ def hold(name: Name, read: Read, *arguments: Any) -> Partition:
     return partition
 
 
-def stay() -> None:
-    """Occupy a worker until the caller releases this task.
+def stay(table: str) -> None:
+    """Occupy a worker until `leave` is called, or until the caller is gone.
 
     Sums are not tasks. Without this task, Dask would consider the worker idle, and a
     cluster that adapts to its load would close it. Other tasks can still run.
     """
     worker = get_worker()
-    key = worker.get_current_task()
+    key, end = worker.get_current_task(), _ends.setdefault(table, Event())
     secede()
-    while worker.status.name == "running":
+    while worker.status.name == "running" and not end.wait(LOOK):
         task = worker.state.tasks.get(key)
         if task is None or task.state not in ("executing", "long-running"):
             break
-        sleep(LOOK)
+    _ends.pop(table, None)
+
+
+def leave(table: str) -> None:
+    """End the task `stay`, so its worker may be closed. Dask would warn otherwise."""
+    if table in _ends:
+        _ends[table].set()
 
 
 def call(work: Callable[..., Any], *arguments: Any) -> Answer:
