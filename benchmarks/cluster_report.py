@@ -112,7 +112,7 @@ def write(found: dict[str, Any], page: Path) -> None:
         f"{THREADS} threads as fast as these. A step takes rows × work per row ÷ "
         "threads. To this comes one request through the scheduler, and for each level "
         f"of the tree of workers its latency and up to {FAN_OUT - 1} further workers "
-        f"to ask. The cost of a further worker is too high: it was measured with "
+        f"to ask. The cost of a further worker is an upper bound: it was measured with "
         f"{FAN_OUT + 1} workers that share {found['cores']} cores.",
         "",
         f"| rows | workers | work of a step | overhead | efficiency | {STEPS} steps |",
