@@ -54,7 +54,8 @@ PAGE = """# A fit on all cores
 Written by `make bench NAME=cores` on a machine with {cores} cores.
 [cores.json](cores.json) has the numbers of all runs. The table has {rows:,} rows and
 9 columns (5 numbers, 4 categories) and is a pandas frame in memory. Numbers of threads
-take turns in one process. Times are medians of {times} fits, in seconds.
+take turns in one process. Times are in seconds, medians over fits: {times} for each
+number of threads.
 
 {table}
 

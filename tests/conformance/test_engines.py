@@ -30,8 +30,8 @@ from skdp.privacy.grid import SLOPE_BITS, UNIT_BITS, WeightGrid
 from skdp.schema import Categorical, Layout, Numeric, Pair, Schema, Vector
 
 HOSTILE = [np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, -0.0, 0.0, 1.0, -1.0]
-#: Chunks of uneven size, empty ones too, around the edges of tiles of 1024 rows.
-ROWS = [0, 1, 3, 4, 61, 1023, 1024, 1025, 5003]
+#: Chunks of uneven size, empty ones too, around the edges of tiles of 2048 rows.
+ROWS = [0, 1, 3, 4, 61, 2047, 2048, 2049, 5003]
 #: How many rows the person of a row has; a row of divisor 0 counts for nothing.
 DIVISORS = [0, 1, 2, 3, 1000, 10**6, 10**7]
 #: A width on the grid for which a product with 1/width differs from the quotient.

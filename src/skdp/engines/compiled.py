@@ -77,9 +77,7 @@ class Workspace(NamedTuple):
         """Return the arrays for a loss with this number of outputs."""
         moves = np.zeros((n_outputs, slots.wide))
         totals = np.zeros((2, n_outputs, slots.count), np.int64)
-        # Several accumulators help if adjacent rows have the same code, but all of
-        # them should stay in the caches of a core, half of which another thread uses.
-        lanes = 4 if moves.size <= 1 << 11 else 2 if moves.size <= 1 << 14 else 1
+        lanes = 4 if moves.size <= 1 << 14 else 1
         addresses = moves.ctypes.data, totals.ctypes.data
         words = addresses[0], *moves.shape, addresses[1], slots.count, lanes
         return cls(moves, totals, words)

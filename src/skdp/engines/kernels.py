@@ -26,7 +26,7 @@ from numba.extending import intrinsic
 from skdp.privacy.grid import FEATURE_BITS
 
 #: Number of rows in a tile.
-TILE = 1024
+TILE = 2048
 #: Largest number of rows whose products are added up in float64. Sums then stay below
 #: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
 MOST_ROWS = 1 << 18
@@ -415,9 +415,9 @@ def _add(program: Program, sums: Floats, slopes: Floats, start: int, stop: int) 
                 entries = carray(_int16(where[2]), starts[stop - start])
                 _add_sparse(s, starts, columns, entries, out)
             else:
-                second = sums[1 & last, c, slot : slot + width + 1]
-                third = sums[2 & last, c, slot : slot + width + 1]
-                fourth = sums[3 & last, c, slot : slot + width + 1]
+                second = sums[min(1, last), c, slot : slot + width + 1]
+                third = sums[min(2, last), c, slot : slot + width + 1]
+                fourth = sums[min(3, last), c, slot : slot + width + 1]
                 if kind == CODE8:
                     codes = carray(_uint8(address), stop)[start:]
                     _add_codes(s, codes, out, second, third, fourth)
@@ -697,7 +697,7 @@ class SweepJob(NamedTuple):
         totals[0] · 2³² + totals[1], because one word is too short for the sum over
         2²⁸ persons.
     lanes
-        The number of accumulators that rows use in turn: 1, 2 or 4.
+        The number of accumulators that rows use in turn, 1 or 4.
     finished
         The number of threads that have finished their sweep. `sweep` adds to it.
     """
