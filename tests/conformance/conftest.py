@@ -31,6 +31,8 @@ class ImmediateCluster:
     def find_workers(self) -> dict[str, int]:
         return dict.fromkeys(self._workers, 1)
 
+    list_workers = find_workers
+
     def compute(self, delayed: Any) -> Any:
         return SimpleNamespace(result=delayed.compute(scheduler="synchronous"))
 
@@ -54,6 +56,9 @@ class ImmediateCluster:
         own = dask_tree._add_up(self._workers[branch.worker], packed, branch)
         others = [self.ask(packed, other) for other in branch.branches]
         return merge([cloudpickle.loads(own), *others])
+
+    def let_go(self, table: str, workers: Any) -> None:
+        pass
 
     def finish(self, futures: list[Any], workers: Any = ()) -> None:
         pass

@@ -6,14 +6,17 @@ import logging
 import pickle
 import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 
 import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster, Worker
+from distributed import Client, LocalCluster, Status, Worker
 
 import skdp
 from skdp import cli
@@ -452,6 +455,118 @@ def test_workers_of_a_fit_are_not_idle(cluster, folder, monkeypatch, long, end):
             dask_client.time.sleep(0.02)
         assert len(cluster.sync(list_idle)) == 2
         assert count_threads() == 0
+
+
+def test_a_paused_worker_gets_no_rows(folder, undisturbed):
+    """Dask pauses workers that are short of memory. They start no tasks then."""
+    with (
+        LocalCluster(
+            processes=False,
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster),
+    ):
+        connected, (paused, other) = dask_client.Cluster(), cluster.workers.values()
+
+        async def pause():
+            paused.status = Status.paused
+
+        cluster.sync(pause)
+        for _ in range(100):
+            if set(connected.find_workers()) == {other.address}:
+                break
+            dask_client.time.sleep(0.02)
+        assert set(connected.list_workers()) == {paused.address, other.address}
+        made = model(engine="dask").fit(folder)
+    assert (made.weights_ == undisturbed).all()
+
+
+def test_rows_that_could_not_be_sent_are_sent_again(
+    cluster, frame, undisturbed, monkeypatch
+):
+    real, failures = dask_engine._Scatter.__call__, [OSError(), TimeoutError()]
+
+    def fail(self, client, worker):
+        if failures:
+            raise failures.pop()
+        return real(self, client, worker)
+
+    monkeypatch.setattr(dask_engine._Scatter, "__call__", fail)
+    with Client(cluster):
+        made = model(engine="dask").fit(frame)
+    assert not failures
+    assert (made.weights_ == undisturbed).all()
+
+
+def test_a_scheduler_that_does_not_answer(cluster, monkeypatch):
+    async def sleep(**_):
+        await asyncio.sleep(0.5)
+
+    monkeypatch.setitem(cluster.scheduler.handlers, "ncores", sleep)
+    monkeypatch.setattr(dask_client, "PATIENCE", 0.05)
+    with Client(cluster), pytest.raises(ClusterError, match="cannot be reached"):
+        dask_client.Cluster().list_workers()
+
+
+def test_a_fit_that_fails_leaves_nothing_on_the_workers(cluster, folder, monkeypatch):
+    """Even before the garbage collector finds cycles."""
+
+    def fail(*_):
+        raise KeyError
+
+    def list_tasks():
+        return [key for key in cluster.scheduler.tasks if key.startswith("skdp")]
+
+    monkeypatch.setattr(dask_rows.HeldRows, "engine", fail)
+    with Client(cluster):
+        gc.collect()
+        gc.disable()
+        try:
+            with suppress(RuntimeError):
+                model(engine="dask").fit(folder)
+            for _ in range(100):
+                if not list_tasks():
+                    break
+                dask_client.time.sleep(0.02)
+            assert not list_tasks()
+        finally:
+            gc.enable()
+
+
+def test_nothing_that_a_sum_raises_reaches_a_log():
+    def stop(*_):
+        raise SystemExit(SECRET)
+
+    records, worker = Records(SCHEMA.layout(), ()), SimpleNamespace()
+    kept = dask_rows.get_shelf(worker)["t", 0] = dask_rows.Partition(records)
+    job = dask_rows.Job(stop, n_threads=1)
+    answer = dask_rows.add_up(worker, "t", [0], job)
+    assert str(answer.error) == "A worker failed with SystemExit."
+    answer = dask_tasks.call(stop, None)
+    assert str(answer.error) == "A worker failed with SystemExit."
+    pool = ThreadPoolExecutor()
+    pool.shutdown()  # as on a worker that is being closed
+    worker.executors = {"default": pool}
+    branch = Branch("a", [0], pickle.dumps(()))
+    packed = asyncio.run(dask_tree._answer(worker, b"", branch))
+    assert pickle.loads(packed).missing == (0,)
+    assert kept.records is records
+
+
+def test_rows_that_another_sum_deletes_at_the_same_time():
+    class Deleted(dask_rows.Partition):
+        def __getattribute__(self, name):
+            found = super().__getattribute__(name)
+            if name == "rows":
+                self.rows = None
+            return found
+
+    kept = Deleted(Records(SCHEMA.layout(), ()))
+    assert isinstance(dask_rows.HeldRows.of([kept]), dask_rows.HeldRows)
 
 
 def test_sums_of_many_tasks_are_added_in_a_tree(cluster, monkeypatch):

@@ -82,13 +82,14 @@ class Cluster:
             finalize(self, _close, closed)
 
     def find_workers(self) -> dict[str, int]:
-        """Return the number of threads of each worker, by its address.
+        """Return the number of threads of each running worker, by its address.
 
-        If there are no workers, wait for the first one.
+        If there are no such workers, wait for the first one. Dask pauses workers that
+        are short of memory, and they start no tasks then.
         """
         end = time.monotonic() + PATIENCE
         while True:
-            workers = self._list_workers()
+            workers = self.list_workers(running=True)
             if workers:
                 return workers
             if time.monotonic() > end:
@@ -120,9 +121,9 @@ class Cluster:
         """Wait until all tasks are done.
 
         The tasks are bound to `workers`. Raise WorkersLostError if one of these workers
-        is lost first.
+        is lost or paused first.
         """
-        if not self._watch(self._wait(futures), workers):
+        if not self._watch(self._wait(futures), workers, running=True):
             _refuse(futures)
 
     async def _wait(self, futures: Sequence[Any]) -> bool:
@@ -190,17 +191,19 @@ class Cluster:
         work: Coroutine[Any, Any, T],
         workers: Collection[str],
         meanwhile: Callable[[], None] = lambda: None,
+        running: bool = False,
     ) -> T:
         """Return the result of `work`, and look for lost workers in the meantime.
 
         Raise an error if one of `workers` is lost, or if no workers are left. A worker
-        may be lost with its answer after it has finished its task.
+        may be lost with its answer after it has finished its task. If `running` is
+        true, a worker that is paused counts as lost.
         """
         alone = time.monotonic()
-        running = run_coroutine_threadsafe(work, self.client.loop.asyncio_loop)
+        call = run_coroutine_threadsafe(work, self.client.loop.asyncio_loop)
         try:
-            while not wait_for_calls([running], LOOK).done:
-                present = self._list_workers()
+            while not wait_for_calls([call], LOOK).done:
+                present = self.list_workers(running)
                 if not set(workers) <= set(present):
                     raise WorkersLostError
                 meanwhile()
@@ -209,30 +212,37 @@ class Cluster:
                     raise ClusterError(
                         f"The cluster has had no workers for {PATIENCE:g} seconds."
                     )
-            return running.result()
+            return call.result()
         except (CancelledError, KilledWorker, OSError):
             raise WorkersLostError from None
         except AttributeError:  # from Dask, if the client was closed in the meantime
             self._check_open()
             raise
         finally:
-            running.cancel()
+            call.cancel()
 
     def find_holders(self, futures: dict[int, Any]) -> dict[int, str]:
         """Return the worker that has the result of each task, by the task's number."""
         if not futures:
             return {}
-        holders = self.client.who_has(list(futures.values()))
+        try:
+            holders = self.client.who_has(list(futures.values()))
+        except (OSError, TimeoutError, RuntimeError, AttributeError):
+            return {}  # the next look at the cluster reports the reason
         return {
             number: holders[future.key][0]
             for number, future in futures.items()
             if holders.get(future.key)
         }
 
-    def _list_workers(self) -> dict[str, int]:
+    def list_workers(self, running: bool = False) -> dict[str, int]:
+        """Return the number of threads of each worker, or only of those not paused."""
         self._check_open()
+        scheduler = self.client.scheduler
+        look = scheduler.ncores_running if running else scheduler.ncores
+        limit = {"workers": None, "callback_timeout": PATIENCE}
         try:
-            workers: dict[str, int] = self.client.nthreads()
+            workers: dict[str, int] = self.client.sync(look, **limit)
         except (OSError, TimeoutError, RuntimeError, AttributeError):
             raise ClusterError(UNREACHABLE) from None
         return workers

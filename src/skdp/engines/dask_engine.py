@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn, cast, overload
 from weakref import finalize
@@ -30,6 +31,8 @@ from skdp.tables.placed import Read
 #: Seconds after which a fit looks for new workers, and occupies those that it has.
 #: Clusters that adapt to their load close workers that are idle for three seconds.
 LOOK_FOR_MORE = 2.0
+#: Seconds to wait for a worker before rows are sent to it.
+SEND = 5.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,7 +118,10 @@ class Partitions:
                 self._looked = -LOOK_FOR_MORE
                 raise
             if answer.error is not None:
-                raise answer.error
+                try:
+                    raise answer.error
+                finally:
+                    del answer  # or else the error would keep the rows alive
             for number in answer.missing:
                 del self._homes[number], self._kept[number]
             if answer.missing:
@@ -131,20 +137,26 @@ class Partitions:
             return
         if complete:  # so this is not a short fit, which needs no such tasks
             self._occupy()
-        workers = self.cluster.find_workers()
+        running = self.cluster.find_workers()
+        workers = self.cluster.list_workers() | running
         self._looked = time.monotonic()
         homes = {n: home for n, home in self._homes.items() if home in workers}
-        wanted = self._assign(homes, workers)
+        wanted = self._assign(homes, workers, running)
         futures = {}
         for number, worker in wanted.items():
             if homes.get(number) == worker:
                 continue
             part = self.parts[number]
+            try:
+                arguments = part.arguments(self.cluster, worker)
+            except (OSError, TimeoutError, CancelledError):  # while rows were sent
+                self._looked = -LOOK_FOR_MORE
+                raise WorkersLostError from None
             futures[number] = self.cluster.submit(
                 dask_tasks.hold,
                 (self._name, number),
                 self._read,
-                *part.arguments(self.cluster, worker),
+                *arguments,
                 worker=None if part.anywhere else worker,
             )
         bound = {wanted[n] for n in futures if not self.parts[n].anywhere}
@@ -165,19 +177,21 @@ class Partitions:
         for worker in set(self._stays) - homes:
             del self._stays[worker]
 
-    def _assign(self, homes: dict[int, str], workers: dict[str, int]) -> dict[int, str]:
+    def _assign(
+        self, homes: dict[int, str], workers: dict[str, int], running: Collection[str]
+    ) -> dict[int, str]:
         """Choose a worker for each partition.
 
         A partition stays where it is, unless its worker has at least two partitions
-        and another worker has none. Partitions without a worker, large ones first,
-        go to the worker with the least work per thread.
+        and a running worker has none. Partitions without a worker, large ones first,
+        go to the running worker with the least work per thread.
         """
         homes = dict(homes)
         load = dict.fromkeys(workers, 0.0)
         own: dict[str, list[int]] = {worker: [] for worker in workers}
         for number, worker in sorted(homes.items()):
             own[worker].append(number)
-        idle = [worker for worker in workers if not own[worker]] if homes else []
+        idle = [worker for worker in running if not own[worker]] if homes else []
         while idle and len(most := max(own.values(), key=len)) >= 2:
             taken = [most.pop() for _ in range(max(1, len(most) // 2 // len(idle)))]
             own[idle.pop()].extend(taken)
@@ -186,7 +200,7 @@ class Partitions:
             load[worker] += self.parts[number].size / workers[worker]
         rest = [number for number in range(len(self.parts)) if number not in homes]
         for number in sorted(rest, key=lambda n: -self.parts[n].size):
-            worker = min(load, key=load.__getitem__)
+            worker = min(running, key=load.__getitem__)
             homes[number] = worker
             load[worker] += self.parts[number].size / workers[worker]
         return homes
@@ -359,9 +373,8 @@ class _Scatter:
     records: Records
 
     def __call__(self, client: Any, worker: str) -> Any:
-        return client.scatter(
-            [self.records], workers=[worker], hash=False, direct=True
-        )[0]
+        own = {"workers": [worker], "hash": False, "direct": True}
+        return client.scatter([self.records], **own, timeout=SEND)[0]
 
 
 def _return_rows(records: Records, *_: None) -> Records:

@@ -96,11 +96,12 @@ class HeldRows:
         """
         parts = [one.records for one in partitions if one.records is not None]
         first, *others = partitions
-        if first.rows is None or [*map(id, parts)] != [*map(id, first.rows.parts)]:
-            first.rows = cls(parts)
+        rows = first.rows  # which another sum may delete at the same time
+        if rows is None or [*map(id, parts)] != [*map(id, rows.parts)]:
+            rows = first.rows = cls(parts)
         for other in others:
             other.rows = None  # of an earlier sum over other partitions
-        return first.rows
+        return rows
 
     def engine(self, n_threads: int) -> Engine:
         """Return the engine that adds up the rows."""
@@ -194,7 +195,7 @@ def add_up(
         with ready[numbers[0]].lock:
             rows = HeldRows.of(list(ready.values()))
             return Answer(job.work(rows, threads, *job.arguments, *own))
-    except Exception as error:
+    except BaseException as error:  # Dask would log any that is left
         return Answer(error=make_public(error))
 
 
@@ -259,14 +260,14 @@ def _sum(parts: list[Any]) -> Any:
     return total
 
 
-def make_public(error: Exception) -> Exception:
+def make_public(error: BaseException) -> Exception:
     """Return an error whose message is safe to show.
 
     If the original message might quote a cell, return a RuntimeError that names only
     the type of the original error.
     """
-    if type(error) in PUBLIC_ERRORS:  # errors of other libraries derive from these
-        return error.with_traceback(None)
+    if isinstance(error, Exception) and type(error) in PUBLIC_ERRORS:
+        return error.with_traceback(None)  # errors of other libraries derive from these
     return RuntimeError(f"A worker failed with {type(error).__name__}.")
 
 

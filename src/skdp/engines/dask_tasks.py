@@ -77,7 +77,7 @@ def call(work: Callable[..., Any], *arguments: Any) -> Answer:
                 return answer
     try:
         return Answer(work(*map(_get_totals, arguments)))
-    except Exception as error:
+    except BaseException as error:  # Dask would log any that is left
         return Answer(error=_name_file(make_public(error), *arguments[:1]))
 
 

@@ -90,14 +90,20 @@ async def ask(connection: Any, packed: bytes, branch: Branch) -> bytes:
 
 
 async def _answer(worker: Any, packed: bytes, branch: Sequence[Any]) -> bytes:
-    """Answer a request for a sum. This runs in the thread of a worker's messages."""
+    """Answer a request for a sum. This runs in the thread of a worker's messages.
+
+    It raises no error, because Dask would log it.
+    """
     own = Branch(*branch)
     others = [Branch(*one) for one in own.branches]
     calls = [create_task(ask(worker.rpc(one.worker), packed, one)) for one in others]
     run = partial(get_running_loop().run_in_executor, worker.executors["default"])
-    answer: bytes = await run(_add_up, worker, packed, own)
-    if calls:
-        answer = await run(_merge, [answer, *await gather(*calls)])
+    try:
+        answer: bytes = await run(_add_up, worker, packed, own)
+        if calls:
+            answer = await run(_merge, [answer, *await gather(*calls)])
+    except Exception:  # the worker is being closed
+        return _pack_answer(Answer(missing=tuple(own.numbers)))
     return answer
 
 
@@ -105,7 +111,7 @@ def _add_up(worker: Any, packed: bytes, branch: Branch) -> bytes:
     try:
         table, job = loads(packed)
         own = loads(branch.own)
-    except Exception as error:
+    except BaseException as error:
         return _pack_answer(Answer(error=make_public(error)))
     return _pack_answer(add_up(worker, table, branch.numbers, job, *own))
 
