@@ -7,10 +7,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+from skdp.engines.dask_tree import FAN_OUT
+
 #: Threads of a worker, and steps of a fit, that the prediction assumes.
 THREADS, STEPS = 16, 80
-#: How many other workers a worker asks.
-FAN_OUT = 16
 ROWS = (10**9, 10**10, 10**11, 10**12)
 WORKERS = (10, 100, 1000)
 

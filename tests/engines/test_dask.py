@@ -57,18 +57,23 @@ def folder(frame, tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """Two workers in this process, behind a port of this machine."""
-    with LocalCluster(
+def start_cluster(n_workers, **options):
+    """Start workers with one thread each, in this process."""
+    return LocalCluster(
         processes=False,
-        n_workers=2,
+        n_workers=n_workers,
         threads_per_worker=1,
-        protocol="tcp",
         dashboard_address="127.0.0.1:0",
         worker_dashboard_address="127.0.0.1:0",
         silence_logs=logging.CRITICAL,
-    ) as made:
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two workers in this process, behind a port of this machine."""
+    with start_cluster(2, protocol="tcp") as made:
         yield made
 
 
@@ -170,14 +175,7 @@ def test_a_cluster_is_made_if_there_is_none(folder, undisturbed):
 def test_workers_come_and_go(frame, folder, undisturbed, monkeypatch):
     """Lost, empty, added, moved: the result has the same bits, and nothing is twice."""
     with (
-        LocalCluster(
-            processes=False,
-            n_workers=2,
-            threads_per_worker=1,
-            dashboard_address="127.0.0.1:0",
-            worker_dashboard_address="127.0.0.1:0",
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
+        start_cluster(2) as cluster,
         Client(cluster) as client,
     ):
         real, homes, added = Partitions.add_up, [], []
@@ -224,13 +222,7 @@ def test_a_cluster_that_cannot_finish_says_what_was_spent(
     monkeypatch.setattr(dask_client, "LOOK", 0.05)
     monkeypatch.setattr(dask_client, "PATIENCE", 0.1)
     with (
-        LocalCluster(
-            processes=False,
-            n_workers=1,
-            dashboard_address="127.0.0.1:0",
-            worker_dashboard_address="127.0.0.1:0",
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
+        start_cluster(1) as cluster,
         Client(cluster),
     ):
         real, sums = Partitions.add_up, []
@@ -379,14 +371,7 @@ def test_workers_ask_each_other(folder, undisturbed, monkeypatch):
 
     monkeypatch.setattr(dask_tree, "pack", noted)
     with (
-        LocalCluster(
-            processes=False,
-            n_workers=3,
-            threads_per_worker=1,
-            dashboard_address="127.0.0.1:0",
-            worker_dashboard_address="127.0.0.1:0",
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
+        start_cluster(3) as cluster,
         Client(cluster),
     ):
         proxied = []
@@ -463,14 +448,7 @@ def test_a_paused_worker_gets_no_rows(folder, undisturbed):
     never = {f"distributed.worker.memory.{name}": False for name in names}
     with (
         dask.config.set(never),  # so Dask itself neither pauses nor resumes them
-        LocalCluster(
-            processes=False,
-            n_workers=2,
-            threads_per_worker=1,
-            dashboard_address="127.0.0.1:0",
-            worker_dashboard_address="127.0.0.1:0",
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
+        start_cluster(2) as cluster,
         Client(cluster),
     ):
         connected, (paused, other) = dask_client.Cluster(), cluster.workers.values()

@@ -1,10 +1,10 @@
 """Let the workers of a Dask cluster add up in a tree, without the scheduler's help.
 
-A step of a fit is short, and a task takes the scheduler longer than its way there and
-back. So a sum is not a task. The caller asks one worker, which asks some others while
-it adds up its own rows. These ask others in turn. Each worker adds the answers that it
-gets to its own, and returns the sum. The scheduler only passes on the first question
-and the last answer.
+A step of a fit is short, and Dask's scheduler takes several milliseconds for each task.
+So sums are not tasks. The caller asks one worker, which asks some others while it adds
+up its own rows. These ask others in turn. Each worker adds the answers that it gets to
+its own sum, and returns the total. The scheduler only passes on the first request and
+the last answer.
 
 Dask's workers answer requests of other kinds in the same way, for example for the
 results of tasks. So this needs no connections that Dask does not need, and the
