@@ -64,9 +64,9 @@ slower then, because cores share clock rate, execution units, caches and memory.
 the fair comparison for many threads. A fit has the same bits for every number of
 threads.
 
-"Each core in turn" is the most precise comparison of gradients. One thread computes
-one, then {last} threads compute {last}, and so on, until one thread has had {turns}
-turns on each core. Its time is the harmonic mean over cores, which is {last} times the
+"Each core in turn" does not depend on the core that one thread happens to use. One
+thread computes a gradient, then {last} threads compute {last}, and so on, until one
+thread has had {turns} turns on each core. Its time is the harmonic mean over cores, which is {last} times the
 time that all cores would need if they did not slow each other down. One thread took
 {fastest:.3g} s on the fastest core and {slowest:.3g} s on the slowest.
 
