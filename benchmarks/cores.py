@@ -66,9 +66,10 @@ threads.
 
 "Each core in turn" does not depend on the core that one thread happens to use. One
 thread computes a gradient, then {last} threads compute {last}, and so on, until one
-thread has had {turns} turns on each core. Its time is the harmonic mean over cores, which is {last} times the
-time that all cores would need if they did not slow each other down. One thread took
-{fastest:.3g} s on the fastest core and {slowest:.3g} s on the slowest.
+thread has had {turns} turns on each core. Its time is the harmonic mean over cores,
+which is {last} times the time that all cores would need if they did not slow each other
+down. One thread took {fastest:.3g} s on the fastest core and {slowest:.3g} s on the
+slowest.
 
 The last line shows what the machine itself can give. The gradients are computed again,
 by as many processes as threads. Each has its own part of the rows, and none ever waits
