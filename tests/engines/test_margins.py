@@ -47,20 +47,23 @@ def test_sums_are_those_of_the_reference(n_threads, kinds, kept):
         assert bool(engine._margins) == keeps, seed
 
 
-def test_an_interrupted_sweep_leaves_no_half_moved_margins(monkeypatch):
+@pytest.mark.parametrize(
+    ("owner", "name"), [(kernels, "sweep"), (CompiledEngine, "_make_programs")]
+)
+def test_an_interrupted_step_leaves_no_half_moved_margins(monkeypatch, owner, name):
     at = np.arange(D)
     first, second, third, fourth = steps("full", "one", "one", "one")
-    engine, sweep = CompiledEngine(RECORDS, 1), kernels.sweep
+    engine, work = CompiledEngine(RECORDS, 1), getattr(owner, name)
     for units in (first, second):
         engine.gradient(units, at, SLOPES)
     assert engine._margins
 
     def interrupted(*arguments):
-        sweep(*arguments)
+        work(*arguments)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(kernels, "sweep", interrupted)
+        patch.setattr(owner, name, interrupted)
         with pytest.raises(KeyboardInterrupt):
             engine.gradient(third, at, SLOPES)
     found = engine.gradient(fourth, at, SLOPES)

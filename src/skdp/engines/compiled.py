@@ -65,9 +65,11 @@ class Programs(NamedTuple):
 class Workspace(NamedTuple):
     """Arrays that all sweeps use, one after another.
 
-    The fields `moves` to `lanes` of a `kernels.SweepJob` are in `words`.
+    `asked` has the weights of the last gradient. The fields `moves` to `lanes` of a
+    `kernels.SweepJob` are in `words`.
     """
 
+    asked: FloatArray
     moves: FloatArray
     totals: npt.NDArray[np.int64]
     words: tuple[int, ...]
@@ -75,12 +77,13 @@ class Workspace(NamedTuple):
     @classmethod
     def of(cls, slots: Slots, n_outputs: int) -> Workspace:
         """Return the arrays for a loss with this number of outputs."""
+        asked = np.zeros((slots.layout.n_features, n_outputs))
         moves = np.zeros((n_outputs, slots.wide))
         totals = np.zeros((2, n_outputs, slots.count), np.int64)
         lanes = 4 if moves.size <= 1 << 14 else 1
         addresses = moves.ctypes.data, totals.ctypes.data
         words = addresses[0], *moves.shape, addresses[1], slots.count, lanes
-        return cls(moves, totals, words)
+        return cls(asked, moves, totals, words)
 
 
 class CompiledEngine:
@@ -113,10 +116,10 @@ class CompiledEngine:
         # A chunk that is stored in a file has a method `rest`, which releases its
         # memory after each read.
         rests = [getattr(chunk, "rest", None) for chunk in records.chunks]
+        # The weights of the kept margins, or None if no margins are valid.
         self._weights: FloatArray | None = None
         self._margins: list[FloatArray] = []
         self._margin_addresses = np.zeros(0, np.int64)
-        self._asked: FloatArray | None = None
         self._known_programs: dict[tuple[bytes, bytes], Programs] = {}
         self._workspace = cache(partial(Workspace.of, self._slots))
         self._known_slopes = KnownSlopes(None, (0, 0), False, (), ())
@@ -141,11 +144,19 @@ class CompiledEngine:
                 f"loss), got {units.shape}."
             )
         units = np.ascontiguousarray(units, np.float64)
-        before, kept_margins = self._choose_start(units)
-        moves, totals, words = self._workspace(units.shape[1])
-        changed = kernels.find_moves(
-            units, before, slots.of, slots.worth, slots.lines, moves
+        asked, moves, totals, words = self._workspace(units.shape[1])
+        valid = self._weights is asked
+        self._weights = None  # invalid until all margins have been moved
+        changed, fewer = kernels.find_moves(
+            units, asked, valid, slots.of, slots.worth, slots.lines, moves
         )
+        # If a step changes all weights, computing the margins from scratch (from
+        # weights of zero) takes as long as updating them, and no margins need to be
+        # stored. Once a step changes fewer weights than are nonzero, margins are kept
+        # from then on.
+        kept_margins = valid or fewer
+        if not valid:
+            self._margins = self._make_margins(units.shape[1]) if kept_margins else []
         programs = self._make_programs(changed, at)
         job = (
             *known.words,
@@ -154,13 +165,11 @@ class CompiledEngine:
             *slots.words,
             *words,
         )
-        self._weights = None  # invalid until all margins have been moved
         totals[:] = 0
         entries = units.shape[1] * (16 + len(changed) + len(at))
         self._threads.sweep(job, entries)
-        self._asked = units.copy()
         if kept_margins:
-            self._weights = self._asked
+            self._weights = asked
         if known.fits:
             sums = kernels.read_totals(totals, programs.slots, programs.worth)
             return np.asarray(sums.astype(object))
@@ -199,27 +208,12 @@ class CompiledEngine:
         )
         return self._known_slopes
 
-    def _choose_start(self, units: FloatArray) -> tuple[FloatArray, bool]:
-        """Return the weights from which to update margins, and whether to keep margins.
-
-        If a step changes all weights, computing the margins from scratch (from weights
-        of zero) takes as long as updating them, and no margins need to be stored. Once
-        a step changes fewer weights than are nonzero, margins are kept from then on.
-        """
-        if self._weights is not None and self._weights.shape == units.shape:
-            return self._weights, True
-        nothing = np.zeros_like(units)
-        asked = self._asked
-        if asked is None or asked.shape != units.shape:
-            asked = nothing
-        self._margins = []
-        count = kernels.count_changes
-        if count(units, asked) >= count(units, nothing):
-            return nothing, False
-        self._margins = [np.zeros((len(units.T), r.n_rows)) for r in self._rows]
-        addresses = [margins.ctypes.data for margins in self._margins]
+    def _make_margins(self, n_outputs: int) -> list[FloatArray]:
+        """Return the margins of weights of zero, and tell kernels where they are."""
+        margins = [np.zeros((n_outputs, rows.n_rows)) for rows in self._rows]
+        addresses = [own.ctypes.data for own in margins]
         self._margin_addresses = np.array(addresses, np.int64)
-        return nothing, True
+        return margins
 
     def _make_programs(self, changed: IntArray, at: IntArray) -> Programs:
         """Return the kernel programs of all chunks, from a cache if possible.

@@ -27,8 +27,8 @@ from skdp.privacy.grid import FEATURE_BITS
 
 #: Number of rows in a tile.
 TILE = 2048
-#: Largest number of rows whose products are added up in float64. Sums then stay below
-#: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
+#: Largest number of rows whose products are added up in float64. Features are at most
+#: 2¹⁴ units and slopes less than 2²¹, so sums stay below 2¹⁸ · 2¹⁴ · 2²¹ = 2⁵³.
 MOST_ROWS = 1 << 18
 #: A position is a whole number of knots times HAT plus a fraction of HAT.
 HAT_BITS = FEATURE_BITS
@@ -584,38 +584,34 @@ def spread(lines: Program, moves: Floats) -> None:
 
 
 @kernel(integers=True)
-def count_changes(units: Floats, before: Floats) -> int:
-    """Count the weights that differ."""
-    n = 0
-    for j in range(len(units)):
-        for c in range(units.shape[1]):
-            n += units[j, c] != before[j, c]
-    return n
-
-
-@kernel(integers=True)
 def find_moves(
     units: Floats,
-    before: Floats,
+    asked: Floats,
+    from_asked: bool,
     slots: npt.NDArray[np.int64],
     worth: npt.NDArray[np.int64],
     lines: Program,
     moves: Floats,
-) -> npt.NDArray[np.int64]:
-    """Write the changes of the weights into `moves` (k, slots).
+) -> tuple[npt.NDArray[np.int64], bool]:
+    """Write the changes of the weights into `moves` (k, slots), and weights to `asked`.
 
-    Weights (d, k) change from `before` to `units`, and coordinate j counts worth[j]
-    times in slots[j]. Return the coordinates that change.
+    Weights (d, k) change to `units`, from those in `asked` or else from zero.
+    Coordinate j counts worth[j] times in slots[j]. Return the coordinates that change.
+    Also return whether fewer weights differ from those asked before than from zero.
     """
     moves[:] = 0.0
     changed = np.zeros(len(units), np.bool_)
+    nonzero, different = 0, 0
     for j in range(len(units)):
         for c in range(len(moves)):
-            move = units[j, c] - before[j, c]
+            nonzero += units[j, c] != 0.0
+            different += units[j, c] != asked[j, c]
+            move = units[j, c] - (asked[j, c] if from_asked else 0.0)
             moves[c, slots[j]] = move * worth[j]
             changed[j] |= move != 0.0
+            asked[j, c] = units[j, c]
     spread(lines, moves)
-    return np.flatnonzero(changed)
+    return np.flatnonzero(changed), different < nonzero
 
 
 @kernel(integers=True)

@@ -64,6 +64,7 @@ class Threads:
     ) -> None:
         self._n_threads, self._sizes, self._rests = n_threads, sizes, rests
         self.n_rows = sum(sizes)
+        self._in_files = any(rests)
         self._known: dict[tuple[int, frozenset[int] | None], Any] = {}
         self._known_ranges: dict[int, Ranges] = {}
         self._pools = cache(lambda process: ThreadPoolExecutor(n_threads))
@@ -122,7 +123,7 @@ class Threads:
         """
         n_threads = self._count(entries, only)
         ranges = self._cut(n_threads, only)
-        if any(self._rests) and len(ranges):  # memory is released after each share
+        if self._in_files and len(ranges):  # memory is released after each share
             n_shares = min(len(ranges), FILE_SHARES * n_threads)
             shares = [Ranges(one) for one in np.array_split(ranges, n_shares)]
         else:
@@ -130,7 +131,7 @@ class Threads:
 
         def work_and_rest(share: Ranges) -> Any:
             result = work(share)
-            if any(self._rests):
+            if self._in_files:
                 for index in share.array[:, 0].tolist():
                     rest = self._rests[index]
                     if rest is not None:
@@ -152,7 +153,7 @@ class Threads:
             kernels.sweep(np.array(SweepJob(*share.words, *job)))
 
         n_threads = self._count(entries)
-        if n_threads == 1 or any(self._rests):
+        if n_threads == 1 or self._in_files:
             self.run(work, entries)
         else:
             if n_threads not in self._known_ranges:
@@ -186,7 +187,7 @@ class Threads:
             for index, size in enumerate(sizes):
                 start = 0
                 while start < size:
-                    length = (equal if any(self._rests) else left // 2) // n_threads
+                    length = (equal if self._in_files else left // 2) // n_threads
                     length = min(max(length, TILE), MOST_ROWS) // TILE * TILE
                     stop = min(start + length, size)
                     ranges.append((index, start, stop))
