@@ -553,16 +553,24 @@ def _round(
                     slopes[c, i] = np.trunc(slopes[c, i] * factor)
 
 
-@kernel()
+@kernel(integers=True)
 def _flush(sums: Floats, totals: npt.NDArray[np.int64]) -> None:
-    """Add the sums of all lanes to the totals, and set them to zero."""
-    for lane in range(len(sums)):
-        for c in range(sums.shape[1]):
-            for slot in range(sums.shape[2]):
-                value = np.int64(sums[lane, c, slot])
-                totals[0, c, slot] += value >> 32
-                totals[1, c, slot] += value & 0xFFFFFFFF
-    sums[:] = 0.0
+    """Add the sums of all lanes to the totals, and set them to zero.
+
+    The lanes together have at most `MOST_ROWS` rows, so they add up exactly.
+    """
+    for c in range(sums.shape[1]):
+        own, high, low = sums[0, c], totals[0, c], totals[1, c]
+        for lane in range(1, len(sums)):
+            other = sums[lane, c]
+            for slot in range(len(own)):
+                own[slot] += other[slot]
+                other[slot] = 0.0
+        for slot in range(len(own)):
+            value = np.int64(own[slot])
+            high[slot] += value >> 32
+            low[slot] += value & 0xFFFFFFFF
+            own[slot] = 0.0
 
 
 @kernel(integers=True)
