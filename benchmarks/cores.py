@@ -5,7 +5,8 @@ part: reading and encoding, the Gram matrix, caps and gradients. Numbers of thre
 turns, and times are medians. One thread is timed twice: alone, and while other
 processes keep the other cores busy, because cores share parts of the processor. Cores
 of a virtual machine are not equally fast, so one thread uses another core each time.
-Gradients are also timed one by one, and then each core takes its turn. Without
+Gradients are also timed one by one, and then each core takes its turn, and so is a loop
+that uses no memory. Without
 ``--output``, the run is added to docs/evidence/cores.json, and the page
 docs/evidence/cores.md is written.
 
@@ -25,11 +26,13 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pandas as pd
 
@@ -44,6 +47,7 @@ LINES = {
     "whole": "whole fit",
     "gradient": "gradients (80 full steps)",
     "turns": "gradients (80 full steps), each core in turn",
+    "registers": "a loop without memory (1,000 times), each core in turn",
     "gradient processor": "gradients, processor time of all threads",
     "caps": "caps",
     "gram": "Gram matrix",
@@ -51,6 +55,17 @@ LINES = {
     "together": "gradients, next to the following line",
     "apart": "gradients in processes that share nothing",
 }
+#: The columns of the page's list of runs.
+COLUMNS = (
+    "whole fit",
+    "gradients, each core in turn",
+    "loop without memory, each core in turn",
+    "gradients of fits",
+    "whole fit, others busy",
+    "gradients of fits, others busy",
+    "processes that share nothing",
+    "time of threads divided by that of processes",
+)
 PAGE = """# A fit on all cores
 
 Written by `make bench NAME=cores` on a machine with {cores} cores.
@@ -71,7 +86,8 @@ thread computes a gradient, then {last} threads compute {last}, and so on, until
 thread has had {turns} turns on each core. Its time is the harmonic mean over cores,
 which is {last} times the time that all cores would need if they did not slow each other
 down. One thread took {fastest:.3g} s on the fastest core and {slowest:.3g} s on the
-slowest.
+slowest. In the same turns, a loop multiplies and adds numbers in registers, and uses no
+memory. It shows how much the cores slow each other down in any case.
 
 The last line shows what the machine itself can give. The gradients are computed again,
 by as many processes as threads. Each has its own part of the rows, and none ever waits
@@ -82,12 +98,13 @@ the threads.
 
 The machines were shared with others, so runs differ, even runs of one version on one
 machine. The next table shows how many times as fast {last} threads or processes were as
-one, in each run, and how long gradients took with {last} threads, compared to {last}
-such processes. The oldest run is the first, and earlier runs are of earlier versions.
-The table above is the last run. Up to run 18, threads and processes were not timed in
-turns, so the last column compares different minutes. Runs 15 to 18 also timed each core
-in turn, but by mistake with steps that keep margins, which fits of all columns do not
-do. Their results are in cores.json: 13.3, 12.7, 12.3 and 13.2 times.
+one, in each run. Its last column shows how long gradients took with {last} threads,
+divided by how long they took with {last} such processes. A cell is empty if a run did
+not measure it. Earlier runs are of earlier versions, and the table above is the last
+run. Up to run 18, threads and processes were not timed in turns, so the last column
+compares different minutes. Runs 15 to 18 also timed each core in turn, but by mistake
+with steps that keep margins, which steps of a whole fit do not do. Their results are in
+cores.json: 13.3, 12.7, 12.3 and 13.2 times.
 
 {runs}
 
@@ -102,9 +119,9 @@ SECONDS: dict[str, float] = defaultdict(float)
 WORKED: dict[str, float] = defaultdict(float)
 #: The engine and the arguments of the last gradient of all coordinates.
 SAMPLE: list[Any] = []
-#: The full steps of a fit, how many of them `time_steps` computes, and how many
-#: `time_turns` computes on each core.
-STEPS, APART_STEPS, TURNS = 80, 16, 5
+#: The full steps of a fit, how many of them `time_steps` computes, the turns of each
+#: core, and the loops of a thread in a turn.
+STEPS, APART_STEPS, TURNS, LOOPS = 80, 16, 5, 4
 #: The column for one thread while the other cores are busy.
 BUSY = "1, others busy"
 
@@ -186,31 +203,55 @@ def use_core(core: int | None) -> Iterator[None]:
         os.sched_setaffinity(0, every)
 
 
-def time_turns(numbers: list[int]) -> dict[str, list[float]]:
-    """Return the seconds of 80 gradients, computed by numbers of threads in turn.
+@numba.njit(nogil=True)  # type: ignore[untyped-decorator]  # of numba
+def use_registers(start: float) -> float:
+    """Multiply and add in registers, for some milliseconds."""
+    a, b, c, d = start, start + 1, start + 2, start + 3
+    e, f, g, h = start + 4, start + 5, start + 6, start + 7
+    for _ in range(3_000_000):
+        a, b, c, d = a * 0.9 + 1, b * 0.9 + 1, c * 0.9 + 1, d * 0.9 + 1
+        e, f, g, h = e * 0.9 + 1, f * 0.9 + 1, g * 0.9 + 1, h * 0.9 + 1
+    return a + b + c + d + e + f + g + h
 
-    In a turn, n threads compute n gradients. There is a median for each core, which one
-    thread used at that time. Other numbers of threads used all cores. All weights
-    change from one gradient to the next, as in a fit. Otherwise the engine would keep
-    margins, and read and write them from then on.
+
+def time_turns(numbers: list[int]) -> dict[str, dict[str, list[float]]]:
+    """Return the seconds of gradients and of loops, by numbers of threads in turn.
+
+    In a turn, n threads compute n gradients, and then 4 n loops. There is a median for
+    each core, which one thread used at that time. Other numbers of threads used all
+    cores. All weights change from one gradient to the next, as in a fit. Otherwise the
+    engine would keep margins, and read and write them from then on.
     """
     (engine, units, columns, slopes) = SAMPLE
     engines = {n: compiled.CompiledEngine(engine.records, n) for n in numbers}
+    pools = {n: ThreadPoolExecutor(n) for n in numbers}
     weights = (units + change for change in itertools.count())
-    for own in engines.values():
-        own.gradient(next(weights), columns, slopes)
-    found = {}
+
+    def compute_gradients(n: int) -> float:
+        start = time.perf_counter()
+        for _ in range(n):
+            engines[n].gradient(next(weights), columns, slopes)
+        return STEPS / n * (time.perf_counter() - start)
+
+    def loop(n: int) -> float:
+        start, numbers = time.perf_counter(), [2.0] * (LOOPS * n)
+        # A thread of a pool does not know that the main thread uses a single core.
+        list((map if n == 1 else pools[n].map)(use_registers, numbers))
+        return 1000 / len(numbers) * (time.perf_counter() - start)
+
+    works = {"turns": compute_gradients, "registers": loop}
+    for work, n in itertools.product(works.values(), numbers):
+        work(n)
+    found: dict[str, dict[str, list[float]]] = {
+        name: {str(n): [] for n in numbers} for name in works
+    }
     for core in sorted(os.sched_getaffinity(0)):
-        seconds: dict[int, list[float]] = {n: [] for n in numbers}
-        for _ in range(TURNS):
-            for n, own in engines.items():
-                with use_core(core if n == 1 else None):
-                    start = time.perf_counter()
-                    for _ in range(n):
-                        own.gradient(next(weights), columns, slopes)
-                    seconds[n].append(STEPS / n * (time.perf_counter() - start))
-        for n in numbers:
-            found.setdefault(str(n), []).append(statistics.median(seconds[n]))
+        seconds = defaultdict(list)
+        for _, name, n in itertools.product(range(TURNS), works, numbers):
+            with use_core(core if n == 1 else None):
+                seconds[name, n].append(works[name](n))
+        for (name, n), own in seconds.items():
+            found[name][str(n)].append(statistics.median(own))
     return found
 
 
@@ -255,6 +296,22 @@ def time_apart(n: int) -> float:
     return statistics.mean(found)
 
 
+def compare(found: dict[str, dict[str, float]], last: str) -> dict[str, float]:
+    """Return the numbers of a run that the page lists for all runs, by `COLUMNS`."""
+    one, busy, many = (found[name] for name in ("1", BUSY, last))
+    pairs = [(one, "whole"), (one, "turns"), (one, "registers"), (one, "gradient")]
+    pairs += [(busy, "whole"), (busy, "gradient"), (one, "apart")]
+    ratios = {
+        name: alone[part] / many[part]
+        for name, (alone, part) in zip(COLUMNS, pairs, strict=False)
+        if part in alone
+    }
+    if "apart" in many:
+        *_, name = COLUMNS
+        ratios[name] = many.get("together", many["gradient"]) / many["apart"]
+    return ratios
+
+
 def write_page(results: list[dict[str, Any]]) -> None:
     """Write the times of the last run, and the ratios of all runs."""
     *_, result = results
@@ -274,23 +331,11 @@ def write_page(results: list[dict[str, Any]]) -> None:
     worked = found[last]["gradient processor"]
     share = worked / (int(last) * found[last]["gradient"])
     slower = worked / found["1"]["gradient processor"]
-    parts = ("whole", "gradient")
-    lines = [[LINES["whole"], LINES["turns"], LINES["gradient"]]]
-    lines[0] += [f"{LINES[part]}, others busy" for part in parts]
-    lines[0] += [LINES["apart"], "threads against processes"]
-    lines += [["---"] * len(lines[0])]
-    for run in results:
-        one, busy, many = (run["seconds"][name] for name in ("1", BUSY, last))
-        ratios = [alone[part] / many[part] for alone in (one, busy) for part in parts]
-        known = [f"{ratio:.1f}" for ratio in ratios]
-        turns = one["turns"] / many["turns"] if "turns" in one else None
-        known.insert(1, "not measured" if turns is None else f"{turns:.1f}")
-        if "apart" in one:
-            known.append(f"{one['apart'] / many['apart']:.1f}")
-            known.append(
-                f"{many.get('together', many['gradient']) / many['apart']:.2f}"
-            )
-        lines.append(known + ["not measured"] * (len(lines[0]) - len(known)))
+    lines = [["run", *COLUMNS], ["---"] * (1 + len(COLUMNS))]
+    for number, run in enumerate(results, start=1):
+        ratios = compare(run["seconds"], last)
+        cells = [f"{ratios[name]:#.3g}" if name in ratios else "" for name in COLUMNS]
+        lines.append([str(number), *cells])
     runs = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     by_core = result["turns"]["1"]
     facts = {"table": table, "runs": runs, "last": last, "turns": TURNS}
@@ -333,11 +378,11 @@ def main() -> None:
         }
         for threads, runs in found.items()
     }
-    for threads, own in turns.items():
+    for name, threads in ((name, n) for name, own in turns.items() for n in own):
         mean = statistics.harmonic_mean if threads == "1" else statistics.mean
-        medians[threads]["turns"] = mean(own)
+        medians[threads][name] = mean(turns[name][threads])
     result = {"rows": options.rows, "cores": cores, "times": options.times}
-    result |= {"seconds": medians, "turns": turns}
+    result |= {"seconds": medians, **turns}
     known = EVIDENCE / "cores.json"
     earlier = [] if options.output else json.loads(known.read_text(encoding="utf-8"))
     text = json.dumps([*earlier, result], indent=1) + "\n"
