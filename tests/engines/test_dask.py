@@ -32,7 +32,7 @@ from skdp.engines.dask_client import ClusterError
 from skdp.engines.dask_engine import Partitions
 from skdp.engines.dask_tree import Branch
 from skdp.privacy.encoding import Records
-from skdp.schema import Categorical, Numeric, Schema, toml_files
+from skdp.schema import Categorical, InputError, Numeric, Schema, toml_files
 
 SECRET = "the secret of one person"
 SCHEMA = Schema(
@@ -608,8 +608,9 @@ def test_an_error_names_its_file_and_no_cell(tmp_path):
     quoting = UnicodeDecodeError("utf-8", SECRET.encode(), 0, 1, SECRET)
     for error, said in (
         (quoting, "In 'a.csv': A worker failed with UnicodeDecodeError."),
-        (ValueError("No column."), "In 'a.csv': No column."),
-        (ValueError("'a.csv' is bad."), "'a.csv' is bad."),
+        (ValueError(SECRET), "In 'a.csv': A worker failed with ValueError."),
+        (InputError("No column."), "In 'a.csv': No column."),
+        (InputError("'a.csv' is bad."), "'a.csv' is bad."),
         (FileNotFoundError(2, "No", str(path)), f"[Errno 2] No: '{path}'"),
     ):
         answer = dask_tasks.call(partial(fail, error), path)
@@ -620,8 +621,11 @@ def test_an_error_names_its_file_and_no_cell(tmp_path):
 
 
 def test_messages_of_other_libraries_stay_on_the_worker():
-    """Their errors derive from ours, and may quote a cell."""
-    told = dask_rows.make_public(UnicodeDecodeError("utf-8", b"Ann", 0, 1, "bad"))
-    assert str(told) == "A worker failed with UnicodeDecodeError."
-    own = ValueError("A table needs columns.")
+    """They may quote a cell, as numpy does if it cannot convert a string."""
+    with pytest.raises(ValueError, match="Ann") as raised:
+        np.array(["Ann"]).astype(float)
+    for error in (raised.value, UnicodeDecodeError("utf-8", b"Ann", 0, 1, "bad")):
+        told = dask_rows.make_public(error)
+        assert str(told) == f"A worker failed with {type(error).__name__}."
+    own = InputError("A table needs columns.")
     assert dask_rows.make_public(own) is own

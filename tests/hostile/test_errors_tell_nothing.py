@@ -198,7 +198,7 @@ def test_ridges_at_and_below_what_is_allowed(name, loss, part):
         return SOLVERS[name].run(problem, **options).record
 
     outcome = same((which, lambda t=table: act(t)) for which, table in tables(20))
-    assert outcome == ("released" if part == 1 else "ValueError")
+    assert outcome == ("released" if part == 1 else "InputError")
 
 
 def columns_of(table):

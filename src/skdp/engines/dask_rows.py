@@ -17,7 +17,7 @@ from skdp.engines.choice import choose_engine, name_engine
 from skdp.privacy.encoding import AnyArray, Records
 from skdp.privacy.persons import divide_slopes
 from skdp.privacy.queries import BigInts, Engine, Metric, Slopes, cap_slopes
-from skdp.schema import FloatArray, IntArray
+from skdp.schema import FloatArray, InputError, IntArray
 
 #: The name of a partition consists of the name of its table and the partition's number.
 Name = tuple[str, int]
@@ -29,7 +29,7 @@ class UnknownSettingsError(Exception):
 
 #: Errors whose messages are public, because readers and engines raise them on purpose.
 PUBLIC_ERRORS = (
-    *(ValueError, ImportError, ModuleNotFoundError, UnknownSettingsError),
+    *(InputError, ImportError, ModuleNotFoundError, UnknownSettingsError),
     *(OSError, FileNotFoundError, PermissionError),
 )
 

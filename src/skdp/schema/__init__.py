@@ -6,6 +6,7 @@ from skdp.schema.pairs import Column, Pair, split_hats
 from skdp.schema.schema import Schema
 from skdp.schema.validation import (
     FloatArray,
+    InputError,
     IntArray,
     check,
     check_integer,
@@ -19,6 +20,7 @@ __all__ = [
     "Column",
     "FloatArray",
     "Group",
+    "InputError",
     "IntArray",
     "Layout",
     "Numeric",

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skdp.schema.columns import Categorical, Numeric, check_knots
-from skdp.schema.validation import FloatArray, IntArray, check
+from skdp.schema.validation import FloatArray, InputError, IntArray, check
 from skdp.schema.vectors import Vector
 
 #: The largest number of coordinates of a pair.
@@ -78,7 +78,7 @@ class Pair:
         for other in (self.first, self.second):
             column = columns.get(other)
             if not isinstance(column, (Numeric, Categorical)):
-                raise ValueError(
+                raise InputError(
                     f"Pair {name!r} must join two numeric or categorical columns of "
                     f"the schema, got {other!r}."
                 )

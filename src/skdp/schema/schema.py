@@ -18,7 +18,7 @@ from typing import Any
 from skdp.schema.columns import Target
 from skdp.schema.layout import Group, Layout
 from skdp.schema.pairs import Column, Pair
-from skdp.schema.validation import check, count_in_words
+from skdp.schema.validation import InputError, check, count_in_words
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,7 +111,7 @@ class Schema:
         """Description of the target."""
         column = self.target[1] if isinstance(self.target, tuple) else self.target
         if column is None:
-            raise ValueError(
+            raise InputError(
                 "The schema has no target. Add one: target=(name, column) in Python, "
                 "[target] in a TOML file."
             )

@@ -16,15 +16,22 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
 
+class InputError(ValueError):
+    """Raised if a setting, a schema or a table breaks a rule.
+
+    The message contains only what is public, and no value of a record.
+    """
+
+
 def check(holds: bool, sentence: str) -> None:
-    """Raise a ValueError with this sentence unless a public condition holds.
+    """Raise an InputError with this sentence unless a public condition holds.
 
     The condition must not depend on records, because the error would then reveal
     something about them. The sentence states the rule and the wrong value. It adds the
     remedy if that is not obvious.
     """
     if not holds:
-        raise ValueError(sentence)
+        raise InputError(sentence)
 
 
 def check_integer(value: Any, name: str, low: int = 1, high: int | None = None) -> int:
@@ -52,7 +59,7 @@ def check_numbers(what: str, **values: Any) -> None:
             remedy = "Convert dates to numbers first, such as days since a fixed day."
         elif not isinstance(value, str):
             remedy = "State a number that is known without looking at the records."
-        raise ValueError(f"{what} needs a number as {name}, got {value!r}. {remedy}")
+        raise InputError(f"{what} needs a number as {name}, got {value!r}. {remedy}")
 
 
 def as_number(value: Any) -> Any:

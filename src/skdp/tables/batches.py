@@ -15,6 +15,7 @@ from skdp.privacy.persons import RowCounts
 from skdp.schema import (
     Categorical,
     FloatArray,
+    InputError,
     Pair,
     Schema,
     Vector,
@@ -238,7 +239,7 @@ def _read_factors(class_weight: Mapping[Any, Any], schema: Schema) -> FloatArray
     """
     column = schema.target_column
     if not isinstance(column, Categorical):
-        raise ValueError("class_weight requires a categorical target.")
+        raise InputError("class_weight requires a categorical target.")
     check(
         isinstance(class_weight, Mapping),
         f"class_weight must be a mapping of levels to weights, got {class_weight!r}.",

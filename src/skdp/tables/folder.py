@@ -13,7 +13,7 @@ from glob import glob, has_magic
 from os import PathLike
 from pathlib import Path
 
-from skdp.schema import check
+from skdp.schema import InputError, check
 from skdp.tables import readers
 from skdp.tables.csv import CSV
 from skdp.tables.readers import Cells, Source, count_rows, find_positions
@@ -52,8 +52,8 @@ def table(files: Sequence[PathLike[str]], wanted: Sequence[str] | None) -> Sourc
             own = readers.open_file(file, needed)
             try:
                 at = find_positions(own.names or (), needed)
-            except ValueError as error:
-                raise ValueError(f"In {Path(file).name!r}: {error}") from None
+            except InputError as error:
+                raise InputError(f"In {Path(file).name!r}: {error}") from None
             yield from own.read(at, rows)
 
     def count() -> int:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 
-from skdp.schema import check
+from skdp.schema import InputError, check
 
 Kind = Literal["number", "text", "truth", "category", "other", "unknown"]
 """The kind of a column according to its type; no cell is read.
@@ -318,7 +318,7 @@ def hide_errors(rows: Iterator[T], what: str) -> Iterator[T]:
         # The new error is raised outside of `except`. Inside, the library's error would
         # be shown as its cause.
         if failed:
-            raise ValueError(f"{what} could not be read.")
+            raise InputError(f"{what} could not be read.")
         if row is None:
             return
         yield row
