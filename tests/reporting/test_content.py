@@ -16,6 +16,7 @@ from skdp.estimators.standard_errors import compute_class_effects
 from skdp.planning.forecast import forecast
 from skdp.privacy.budget import Event
 from skdp.reporting import facts, outlook
+from skdp.reporting import report as report_module
 from skdp.reporting.coefficients import MOST_MARKS, compute_effects
 from skdp.reporting.formatting import escape_unprintable, format_number
 from skdp.reporting.report import remake_plan
@@ -338,6 +339,7 @@ def test_what_is_no_model_is_refused_in_one_sentence(tmp_path):
 
 def test_without_jinja_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
+    report_module._load_templates.cache_clear()
     with pytest.raises(ImportError, match=r"pip install 'skdp\[report\]'"):
         skdp.report(model("plain"))
 

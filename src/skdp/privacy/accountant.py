@@ -34,9 +34,9 @@ References
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfcx, ndtr
 
 from skdp.schema import check
@@ -68,9 +68,9 @@ def check_range(**arguments: float) -> None:
         check(valid(value), f"{name} must be {rule}, got {value!r}.")
 
 
-def _mills(x: ArrayLike) -> NDArray[np.float64]:
-    """Return the Mills ratio (1 - Φ(x)) / φ(x)."""
-    return math.sqrt(math.pi / 2) * erfcx(np.asarray(x) / math.sqrt(2))
+def _mills(x: Any) -> Any:
+    """Return the Mills ratio (1 - Φ(x)) / φ(x) of a number or an array."""
+    return math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2))
 
 
 def _find_switch(before: Callable[[float], bool]) -> tuple[float, float]:
@@ -119,7 +119,8 @@ def gdp_delta(epsilon: float, mu: float) -> float:
     mechanism Balle & Wang 2018, Theorem 8). For ε ≤ 1e3, μ ≤ 100 and results above
     1e-300, the result exceeds the exact δ by a relative error of at most 4e-12.
     """
-    check_range(epsilon=epsilon or 1.0, mu=mu)  # ε = 0 is allowed here
+    if not (epsilon >= 0 and mu >= 0):
+        check_range(epsilon=epsilon or 1.0, mu=mu)  # ε = 0 is allowed here
     if mu == 0 or epsilon == math.inf:
         return 0.0
     if mu > _MU_MAX:

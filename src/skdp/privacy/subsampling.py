@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -286,6 +287,7 @@ def smallest_mu(curve: Profile, delta: float) -> float:
     return high
 
 
+@cache
 def calibrate_noise(mu: float, delta: float, rate: float, n_steps: int) -> float:
     """Return the smallest noise multiplier z at which T steps cost at most (μ, δ).
 

@@ -9,6 +9,7 @@ import platform
 import shlex
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -233,7 +234,9 @@ def _title(model: Any) -> str:
     return type(model).__name__ + (f" of {target}" if target else "")
 
 
+@cache
 def _load_templates() -> Any:
+    """Return the templates. They are compiled once, which takes longer than a page."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ModuleNotFoundError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,8 @@ def _find_first(holds: Callable[[Any], bool]) -> Any:
     while not holds(high):
         low, high = high, 2 * high
     for _ in range(100):
+        if high - low <= mp.ldexp(high, -64):
+            break
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
@@ -117,19 +120,27 @@ def pld_epsilon(releases: list[ReleaseForm], delta: float) -> tuple[float | None
             f"multipliers; here there are {len(kinds)}"
         )
     try:
-        dp = import_module("dp_accounting")
+        epsilon = _compose(tuple(kinds.items()), PLD_GRID * mu, delta - extra)
     except ModuleNotFoundError:
         return None, "dp-accounting is not installed: pip install 'skdp[verify]'"
-    # Noise multipliers are already relative to the sensitivity under the record's
-    # neighbour relation. ADD_OR_REMOVE_ONE takes them as they are, so it is used for
-    # every relation.
+    return epsilon, f"ε = {epsilon:.6g} by dp-accounting"
+
+
+@lru_cache  # a report verifies its model too
+def _compose(kinds: tuple[tuple[float, int], ...], grid: float, delta: float) -> float:
+    """Return ε at δ of Gaussian releases, given by noise multipliers and numbers.
+
+    Noise multipliers are already relative to the sensitivity under the record's
+    neighbour relation. ADD_OR_REMOVE_ONE takes them as they are, so it is used for
+    every relation.
+    """
+    dp = import_module("dp_accounting")
     neighbours = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-    account = dp.pld.PLDAccountant(neighbours, PLD_GRID * mu)
-    for noise_multiplier, times in kinds.items():
+    account = dp.pld.PLDAccountant(neighbours, grid)
+    for noise_multiplier, times in kinds:
         one = dp.GaussianDpEvent(noise_multiplier)
         account.compose(dp.SelfComposedDpEvent(one, times))
-    epsilon = float(account.get_epsilon(delta - extra))
-    return epsilon, f"ε = {epsilon:.6g} by dp-accounting"
+    return float(account.get_epsilon(delta))
 
 
 def mu_squared(releases: list[ReleaseForm]) -> float:
