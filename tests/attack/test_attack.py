@@ -26,7 +26,6 @@ from skdp.schema import Categorical, Numeric, Schema, Vector
 from skdp.solvers import Problem, output_perturbation
 from skdp.tables import batches
 
-pytestmark = pytest.mark.usefixtures("few_deviates")
 #: Pairs of each subject and relation.
 PAIRS = {
     "skgd": 25,

@@ -28,7 +28,6 @@ from skdp.evaluation.trials import (
 from skdp.privacy.accountant import calibrate, gdp_mu
 from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
 
-pytestmark = pytest.mark.usefixtures("few_deviates")
 N = 1500
 RNG = np.random.default_rng(3)
 X = RNG.uniform(size=(N, 3))

@@ -20,7 +20,6 @@ from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.solvers import SOLVERS, Problem
 from skdp.solvers.certified import find_least_ridge
 
-pytestmark = pytest.mark.usefixtures("few_deviates")
 WIDE = 31
 NAMES = [f"w{j}" for j in range(WIDE)]
 CLASSES = ("logistic", "hinge", "softmax")
