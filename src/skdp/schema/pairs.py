@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -91,7 +92,7 @@ class Pair:
         )
         return joined
 
-    @property
+    @cached_property
     def parts(self) -> tuple[Numeric | Categorical, ...]:
         """The descriptions of both columns. Numbers without bins become curves."""
         knots = 2 if isinstance(self.knots, str) else self.knots
