@@ -5,8 +5,7 @@ part: reading and encoding, the Gram matrix, caps and gradients. Numbers of thre
 turns, and times are medians. One thread is timed twice: alone, and while other
 processes keep the other cores busy, because cores share parts of the processor. Cores
 of a virtual machine are not equally fast, so one thread uses another core each time.
-Gradients are also timed one by one, and then each core takes its turn, and so is a loop
-that uses no memory. Without
+Gradients, and a loop that uses no memory, are also timed on each core in turn. Without
 ``--output``, the run is added to docs/evidence/cores.json, and the page
 docs/evidence/cores.md is written.
 
