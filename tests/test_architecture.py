@@ -487,22 +487,6 @@ def test_the_pages_state_the_size_of_the_trusted_base():
         assert found == pytest.approx(sizes, rel=0.05), page
 
 
-LONG = {
-    "descent/samplings.py": "one class a sampling, ten of them",
-    "planning/theory.py": "one function a theorem, and its proof",
-    "engines/kernels.py": "one compiled loop a kind of column",
-}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_files_are_small(name):
-    size = len((SRC / name).read_text(encoding="utf-8").splitlines())
-    if name in LONG:
-        assert 400 < size < 1000
-    else:
-        assert size <= 400, f"{name} has {size} lines: split it."
-
-
 def test_no_two_files_share_a_name():
     """A stranger who looks for a file finds one."""
     names = [Path(name).name for name in FILES if not name.endswith("__init__.py")]

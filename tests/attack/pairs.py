@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from draws import RANGES, WEIGHTS, Draw, tabled
+from shuffled import Shuffled
 from watch import compare
 
 import skdp
@@ -408,7 +409,10 @@ def _persons(draw, _, neighbours):
         model = kind(schema=schema, epsilon=math.inf, n_steps=2, engine="reference")
         model.fit(tables[0])
 
+    unordered = isinstance(tables[0], dict) and draw.chance(0.3)
+
     def act(table):
+        table = Shuffled(table) if unordered else table
         if what == "discover":
             given = {"epsilon": own["epsilon"], "neighbours": neighbours}
             return skdp.discover(table, target="y", unit="id", **given)
@@ -418,4 +422,5 @@ def _persons(draw, _, neighbours):
             return skdp.evaluate(model, table, **given)
         return kind(**own).fit(table, sample_weight=weight)
 
-    return act, tables, None, f"{what} {kind.__name__}(**{own}), weights {weight}"
+    told = f"{what} {kind.__name__}(**{own}), weights {weight}, {unordered=}"
+    return act, tables, None, told

@@ -388,13 +388,13 @@ class Watch:
         )
         return REAL["minimise"](tilted, *given, **more)
 
-    def release_levels(self, cells, names, z, delta, noise, record, divisors=None):
+    def release_levels(self, cells, names, z, delta, noise, record, persons=False):
         """Compare counts of categories; find those that the first run found."""
-        assert divisors is None, "Persons are not attacked here."
-        cells = [dict(columns) for columns in cells]
+        assert not persons, "Persons are not attacked here."
+        cells = [(dict(columns), own) for columns, own in cells]
         counts = Counter(
             (name, str(columns[name].values[code]))
-            for columns in cells
+            for columns, _ in cells
             for name in names
             for code in columns[name].codes.tolist()
             if 0 <= code < len(columns[name].values)

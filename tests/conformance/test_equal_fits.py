@@ -100,8 +100,11 @@ def test_a_dask_frame_gives_what_its_rows_give(neighbours: str) -> None:
 
 
 @pytest.mark.parametrize("weight", ["w", None])
-def test_weights_scores_and_searches_of_a_dask_frame(weight: str | None) -> None:
+def test_weights_scores_and_searches_on_a_cluster(
+    weight: str | None, tmp_path: Any
+) -> None:
     here, there = frame(), dd.from_pandas(frame(), npartitions=3)
+    here.to_csv(tmp_path / "t.csv", index=False)
     case = ("logistic", "add-remove", "diagonal", "auto")
     one = make(*case).fit(here, sample_weight=weight)
     other = make(*case).fit(there, sample_weight=weight and there[weight])
@@ -110,12 +113,16 @@ def test_weights_scores_and_searches_of_a_dask_frame(weight: str | None) -> None
     scores = [skdp.evaluate(one, table, **given).scores for table in (here, there)]
     assert scores[0] == scores[1]
     found = []
-    for table in (here, there):
-        search = skdp.PrivateSearchCV(
-            make(*case), {"alpha": [0.1, 1.0]}, method="split", random_state=3
-        ).fit(table, sample_weight=weight)
+    grid = {"alpha": [0.1, 1.0]}
+    given = {"method": "split", "random_state": 3}
+    for table, engine in ((here, "auto"), (tmp_path, "dask")):
+        named = make(*case).set_params(engine=engine)
+        search = skdp.PrivateSearchCV(named, grid, **given)
+        search.fit(table, sample_weight=weight)
         found.append((search.best_params_, search.best_score_))
     assert found[0] == found[1]
+    with pytest.raises(ValueError, match="of a Dask data frame have no fixed order"):
+        skdp.PrivateSearchCV(make(*case), grid, **given).fit(there)
 
 
 def test_columns_that_are_named_or_given_apart(tmp_path: Any) -> None:
@@ -135,8 +142,9 @@ def test_columns_that_are_named_or_given_apart(tmp_path: Any) -> None:
         assert (one == other.weights_).all()
     grid = {"alpha": [0.1, 1.0]}
     found = []
-    for table in (here, there):
-        search = skdp.PrivateSearchCV(named, grid, method="split", random_state=3)
+    for table, own in ((here, {}), (tmp_path, files)):
+        one_of = clone(named).set_params(**own)
+        search = skdp.PrivateSearchCV(one_of, grid, method="split", random_state=3)
         found.append([trial.score for trial in search.fit(table, "yes").results_])
     assert found[0] == found[1]
     counts = make("poisson", "add-remove", "diagonal", "auto")

@@ -92,7 +92,6 @@ FRAMES = {
     "float32": lambda t: t.astype(dict.fromkeys(["age", "dose"], np.float32)),
     "polars": pl.from_pandas,
     "polars texts": lambda t: pl.from_pandas(texts(t)),
-    "lazy": lambda t: pl.from_pandas(t).lazy(),
     "arrow": pa.Table.from_pandas,
     "arrow texts": lambda t: pa.Table.from_pandas(texts(t)),
     "arrow's reader": lambda t: pacsv.read_csv(

@@ -58,8 +58,8 @@ def test_ranges_without_noise_cover_the_data():
     names = list(columns)
     free = record(epsilon=math.inf)
     parts = [
-        {n: c[:200] for n, c in columns.items()},
-        {n: c[200:] for n, c in columns.items()},
+        ({n: c[:200] for n, c in columns.items()}, None),
+        ({n: c[200:] for n, c in columns.items()}, None),
     ]
     found = discovery.release_ranges(parts, names, 0.0, Randomness(0), free)
     for name in ("age", "loss", "both"):
@@ -70,7 +70,7 @@ def test_ranges_without_noise_cover_the_data():
     assert found["zero"] == (0.0, 1.0)
     assert found["gone"] == (0.0, 1.0)
     assert found == discovery.release_ranges(
-        [columns], names, 0.0, Randomness(0), record(epsilon=math.inf)
+        [(columns, None)], names, 0.0, Randomness(0), record(epsilon=math.inf)
     )
 
 
@@ -93,7 +93,9 @@ def test_columns_that_seem_to_hold_integers_end_at_integers(values, expected):
     for epsilon in (math.inf, 1.0):
         own = record(epsilon=epsilon)
         z = 0.0 if epsilon == math.inf else 10.0
-        found = discovery.release_ranges([{"x": column}], ["x"], z, Randomness(0), own)
+        found = discovery.release_ranges(
+            [({"x": column}, None)], ["x"], z, Randomness(0), own
+        )
         assert found["x"] == pytest.approx(expected, rel=1e-12)
 
 
@@ -102,7 +104,7 @@ def test_noise_alone_seldom_widens_a_range():
     wrong = 0
     for seed in range(40):
         found = discovery.release_ranges(
-            [columns], list(columns), 20.0, Randomness(seed), record()
+            [(columns, None)], list(columns), 20.0, Randomness(seed), record()
         )
         wrong += any(pair != (2 * math.sqrt(2), 4.0) for pair in found.values())
     assert wrong <= 4  # one in a hundred is promised
@@ -112,7 +114,7 @@ def test_noise_alone_seldom_widens_a_range():
 def test_a_range_is_charged_once_for_all_columns(neighbours):
     book = record(neighbours)
     columns = {"a": np.arange(50.0), "b": np.arange(50.0)}
-    discovery.release_ranges([columns], ["a", "b"], 10.0, Randomness(0), book)
+    discovery.release_ranges([(columns, None)], ["a", "b"], 10.0, Randomness(0), book)
     (event,) = book.events
     expected = math.sqrt(2 * (2 if neighbours == "replace-one" else 1))
     assert event.sensitivity == pytest.approx(expected)
@@ -132,7 +134,7 @@ def test_frequent_categories_are_found_and_rare_ones_are_not():
     shown = Counter()
     for seed in range(30):
         found = discovery.release_levels(
-            [{"job": coded(counts, rng)}],
+            [({"job": coded(counts, rng)}, None)],
             ["job"],
             10.0,
             1e-7,
@@ -153,7 +155,7 @@ def test_a_lone_record_shows_about_as_often_as_delta(neighbours):
     A probability that is twice as large, or half, is missed less than once in 10⁸.
     """
     delta, trials, shown, noise = 0.2, 1500, 0, Randomness(0)
-    columns = [{"job": Coded(np.array([0]), ["lone"])}]
+    columns = [({"job": Coded(np.array([0]), ["lone"])}, None)]
     for _ in range(trials):
         book = PrivacyRecord(
             epsilon=1.0, delta=0.5, neighbours=neighbours, reserved_delta=delta
@@ -173,7 +175,7 @@ def test_the_number_of_categories_shows_nowhere():
         book = record()
         cells = Coded(np.arange(2000) % size, [f"k{i}" for i in range(size)])
         discovery.release_levels(
-            [{"job": cells}], ["job"], 50.0, 1e-7, Randomness(0), book
+            [({"job": cells}, None)], ["job"], 50.0, 1e-7, Randomness(0), book
         )
         books.append(book)
     assert books[0].events == books[1].events
@@ -185,7 +187,7 @@ def test_without_noise_every_category_is_found():
     cells = Coded(np.array([0, 1, 1, -1, 7]), ["b", "a", "never"])
     book = record(epsilon=math.inf)
     found = discovery.release_levels(
-        [{"job": cells}], ["job"], 0.0, 1e-7, Randomness(0), book
+        [({"job": cells}, None)], ["job"], 0.0, 1e-7, Randomness(0), book
     )
     assert found == {"job": ["a", "b"]}
 
@@ -195,9 +197,13 @@ def test_what_the_budget_does_not_cover_is_not_drawn():
     noise = Randomness(0)
     noise.words = None  # drawing would fail
     with pytest.raises(BudgetError):
-        discovery.release_levels([{"job": cells}], ["job"], 50.0, 2e-7, noise, record())
+        discovery.release_levels(
+            [({"job": cells}, None)], ["job"], 50.0, 2e-7, noise, record()
+        )
     with pytest.raises(BudgetError):
-        discovery.release_ranges([{"x": np.ones(3)}], ["x"], 0.1, noise, record())
+        discovery.release_ranges(
+            [({"x": np.ones(3)}, None)], ["x"], 0.1, noise, record()
+        )
 
 
 def mixed(n_numbers, n_texts):
@@ -215,7 +221,7 @@ def test_columns_of_numbers_and_texts_are_told_apart(n_numbers, n_texts, expecte
         book = record(epsilon=1.0 if z else math.inf)
         column = {"x": mixed(n_numbers, n_texts)}
         _, texts = discovery.release_ranges_and_texts(
-            [column], ["x"], z, Randomness(1), book
+            [(column, None)], ["x"], z, Randomness(1), book
         )
         assert (texts == {"x"}) == expected
 
@@ -227,7 +233,7 @@ def test_types_are_decided_by_noisy_counts():
         column = {"x": mixed(500, 500 + one_more)}
         for seed in range(80):
             _, texts = discovery.release_ranges_and_texts(
-                [column], ["x"], 20.0, Randomness(seed), record()
+                [(column, None)], ["x"], 20.0, Randomness(seed), record()
             )
             decided[one_more] += bool(texts)
     assert 20 < decided[False] <= decided[True] < 60

@@ -258,11 +258,13 @@ def test_a_person_moves_ranges_and_categories_by_at_most_one(m, monkeypatch):
     names = [str(i) for i in range(m)]
     cells = {"x": np.arange(m) * 1.0, "y": np.ones(m)}
     levels = {"x": Coded(np.arange(m), names), "y": Coded(np.zeros(m, int), ["a"])}
-    own, noise = [np.full(m, m)], Randomness(0)
+    own, noise = np.full(m, m), Randomness(0)
     discovery.release_ranges_and_texts(
-        [cells], ["x", "y"], 5.0, noise, record_of(), own
+        [(cells, own)], ["x", "y"], 5.0, noise, record_of(), True
     )
-    discovery.release_levels([levels], ["x", "y"], 5.0, 1e-8, noise, record_of(), own)
+    discovery.release_levels(
+        [(levels, own)], ["x", "y"], 5.0, 1e-8, noise, record_of(), True
+    )
     for total in asked:
         square = sum(
             (Fraction(v) * Fraction(total.unit)) ** 2 for v in total.value.flat
@@ -292,7 +294,8 @@ def test_rare_categories_of_one_person_are_not_released():
     levels = {"x": Coded(np.arange(m), [str(i) for i in range(m)])}
     for seed in range(5):
         found = discovery.release_levels(
-            [levels], ["x"], 9.0, 1e-3, Randomness(seed), record_of(), [np.full(m, m)]
+            *([(levels, np.full(m, m))], ["x"], 9.0, 1e-3),
+            *(Randomness(seed), record_of(), True),
         )
         assert found == {"x": []}
 
@@ -300,8 +303,8 @@ def test_rare_categories_of_one_person_are_not_released():
 def test_a_person_is_charged_for_all_draws_that_may_differ():
     record = record_of("replace-one")
     levels = {"x": Coded(np.zeros(3, int), ["a"])}
-    own = [np.full(3, 3)]
-    discovery.release_levels([levels], ["x"], 9.0, 1e-8, Randomness(0), record, own)
+    rows = [(levels, np.full(3, 3))]
+    discovery.release_levels(rows, ["x"], 9.0, 1e-8, Randomness(0), record, True)
     (event,) = record.events
     assert event.n_draws == 2 * discovery.LEVEL_PARTS
 

@@ -129,7 +129,9 @@ def test_a_lone_value_does_not_widen_a_range(odd):
         columns = {"x": np.append(np.full(5000, 3.0), last)}
         book = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
         found.append(
-            discovery.release_ranges([columns], ["x"], 20.0, Randomness(0), book)
+            discovery.release_ranges(
+                [(columns, None)], ["x"], 20.0, Randomness(0), book
+            )
         )
     assert found[0] == found[1] == {"x": (pytest.approx(2 * np.sqrt(2)), 4.0)}
 

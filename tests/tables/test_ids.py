@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import skdp
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.tables import batches, readers
-from skdp.tables.ids import Ids, find_ids
+from skdp.tables.ids import Ids, find_ids, refuse_floats
 
 PERSONS = ["7", "b", "7", "007", "NA", "", "b ", "7.0", "b"]
 #: 7, 007 and 7.0 are one number. "b " is another text. Two cells hold no id.
@@ -102,11 +103,11 @@ def test_files_have_the_ids_of_frames(tmp_path):
 @pytest.mark.parametrize(
     ("cells", "found"),
     [
-        (np.array([1, 2, 1, 2**53 - 1, 2**53, 2**62 + 1]), [2, 1, 2, 1, 0, 0]),
+        (np.array([1, 2, 1, 2**53 - 1, 2**53, 2**62 + 1]), [2, 1, 2, 1, 1, 1]),
         (np.array([1, 2**53 - 1, 2**53, np.nan]), [1, 1, 0, 0]),
         (pa.array([2**62, 2**62 + 1, None]), [1, 1, 0]),
-        ([2.0**60, 2**60, str(2**60), str(2**60 + 1)], [0, 0, 1, 1]),
-        ([2**60, 2.0**60, str(2**60)], [0, 0, 1]),
+        ([2.0**60, 2**60, str(2**60), str(2**60 + 1)], [0, 2, 2, 1]),
+        ([2**60, 2.0**60], [1, 0]),
         (np.array([1.0, np.nan, 1.0, 2.5]), [2, 0, 2, 1]),
         (np.array([True, False, True]), [2, 1, 2]),
         (np.array(["2026-01-01", "NaT", "2026-01-01"], "M8[D]"), [2, 0, 2]),
@@ -124,13 +125,29 @@ def test_cells_of_any_type_are_ids_or_missing(cells, found):
     assert divisors(cells) == found
 
 
-def test_a_missing_cell_does_not_change_the_ids_of_others():
-    """It turns a column of integers into floats, which merge long ids."""
-    ids = pd.Series(2**60 + np.arange(100))
-    one_more = pd.concat([ids, pd.Series([None], dtype=object)], ignore_index=True)
-    stored = pd.to_numeric(one_more)
-    assert stored.dtype == np.float64
-    assert divisors(stored.to_numpy()) == [*divisors(ids.to_numpy()), 0]
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda ids: pd.DataFrame({"id": ids}),
+        lambda ids: pl.DataFrame({"id": ids}),
+        lambda ids: pl.DataFrame({"id": ids}).lazy(),
+        lambda ids: pa.table({"id": ids}),
+        lambda ids: {"id": ids},
+        lambda ids: pd.DataFrame({"id": ids}).astype("Float64"),
+    ],
+)
+def test_floats_are_not_ids(made):
+    """One word among them would keep "3.1" and "3.10" apart, which are one float."""
+    table = made(np.array([3.1, 3.1, 4.0]))
+    source = readers.open_table(table)
+    with pytest.raises(ValueError, match="'id' holds floating-point numbers"):
+        refuse_floats(source, Ids.of("id"))
+    with pytest.raises(ValueError, match="'unit' holds floating-point numbers"):
+        refuse_floats(source, Ids.of(np.array([3.1, 3.1, 4.0])))
+    refuse_floats(source, Ids.of(np.array([3, 3, 4])))
+    rows = table | {"x": [0, 1, 1]} if isinstance(table, dict) else table
+    with pytest.raises(ValueError, match="Read ids as text"):
+        skdp.discover(rows, epsilon=1.0, unit="id")
 
 
 def test_several_columns_are_one_id_and_all_must_be_there():

@@ -45,7 +45,7 @@ def make_ranges_game(
 
     def play(other: bool) -> Observation:
         record = make_record(neighbours)
-        table = [{"x": np.array(cells[other])}]
+        table = [({"x": np.array(cells[other])}, None)]
         discovery.release_ranges(table, ["x"], z, noise, record)
         return compare_releases(record, [(first, second)])
 
@@ -111,7 +111,7 @@ def _find_levels(
     record = make_record(neighbours)
     record.reserved_delta = delta
     codes = np.repeat(np.arange(len(sizes)), sizes)
-    table = [{"x": Coded(codes, list("ab"[: len(sizes)]))}]
+    table = [({"x": Coded(codes, list("ab"[: len(sizes)]))}, None)]
     return discovery.release_levels(table, ["x"], z, delta, noise, record)["x"], record
 
 

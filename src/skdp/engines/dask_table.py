@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
 
-import dask
 import numpy as np
 
 from skdp.engines import dask_tasks
@@ -43,10 +43,16 @@ class ClusterTable(PlacedTable):
         The partitions.
     example : table
         A table with the same columns, whose rows are not read.
+    ordered : bool
+        As in `Source`. The rows of files have a fixed order. Those of a Dask data frame
+        may be computed again at any time, and a join then returns them in another one.
     """
 
-    def __init__(self, cluster: Cluster, parts: Sequence[Part], example: Any) -> None:
+    def __init__(
+        self, cluster: Cluster, parts: Sequence[Part], example: Any, ordered: bool
+    ) -> None:
         self._cluster, self._parts, self._example = cluster, parts, example
+        self._ordered = ordered
 
     def source(self, wanted: Sequence[str] | None) -> Source:
         """Return the table's public facts. No row can be read in this process."""
@@ -56,6 +62,7 @@ class ClusterTable(PlacedTable):
             n_rows=None,
             count=lambda: sum(self._count_parts()),
             share=None,
+            ordered=self._ordered,
         )
 
     def add_up(self, work: Callable[..., Any], counts: RowCounts | None = None) -> Any:
@@ -81,13 +88,14 @@ class ClusterTable(PlacedTable):
 
     def take(self, at: IntArray) -> ClusterTable:
         """Return a table with only the rows at positions `at`, in ascending order."""
+        assert self._ordered  # `divide_table` refuses others
         counts = self._count_parts()
         keep = np.zeros(sum(counts), bool)
         keep[at] = True
         kept = np.split(keep, np.cumsum(counts)[:-1])
         pairs = zip(self._parts, kept, strict=True)
         parts = [replace(part, keep=mask) for part, mask in pairs]
-        return ClusterTable(self._cluster, parts, self._example)
+        return ClusterTable(self._cluster, parts, self._example, self._ordered)
 
     def count_rows_per_unit(self, ids: Ids, least: int) -> RowCounts:
         """Count the rows of each person. The ids and counts stay on the workers."""
@@ -126,56 +134,87 @@ class _Compute:
 def place_frame(
     table: Any, y: Any, sample_weight: Any, unit: Any, cluster: Cluster
 ) -> tuple[ClusterTable, Any, Any, Any]:
-    """Wrap a Dask data frame, its target, weights and ids for reading by workers."""
+    """Wrap a Dask data frame, its target, weights and ids for reading by workers.
+
+    Series that were passed separately become columns of the frame. Dask may compute a
+    partition several times, with its rows in another order each time, so a row and what
+    belongs to it must come from one computation.
+    """
     check(
         hasattr(table, "columns") and hasattr(table, "to_delayed"),
         "A table of Dask must be a data frame, whose columns have names, got "
         f"{type(table).__name__}. dask.dataframe.from_dask_array makes a data frame.",
     )
-    frames, example = list(table.to_delayed()), table._meta
-    targets, target = _place_column("y", y, len(frames))
-    weights, weight = _place_column("sample_weight", sample_weight, len(frames))
+    series: dict[str, Any] = {}
+    target, seen_target = _place_column("y", y, table, series)
+    weight, seen_weight = _place_column("sample_weight", sample_weight, table, series)
     if not (unit is None or isinstance(unit, (str, list, tuple, Ids))):
-        ids, _ = _place_column("unit", unit, len(frames))
-        work = dask.delayed(dask_tasks.call, pure=False)
-        pairs = zip(frames, ids, strict=True)
-        frames = [work(_add_ids, frame, own.delayed) for frame, own in pairs]
-        example, unit = _add_ids(example, unit._meta), Ids(GIVEN)
-    parts = [
-        Part(_Compute(frame), target, weight, anywhere=True)
-        for frame, target, weight in zip(frames, targets, weights, strict=True)
-    ]
-    return ClusterTable(cluster, parts, example), target, weight, unit
+        _place_column("unit", unit, table, series, GIVEN)
+        unit = Ids(GIVEN)
+    example = table._meta
+    if GIVEN in series:  # this process reads neither targets nor weights
+        example = _bind(example, series[GIVEN]._meta, names=[GIVEN])
+    if series:
+        table = table.map_partitions(
+            _bind_on_worker,
+            *series.values(),
+            names=list(series),
+            meta=example,
+            align_dataframes=False,
+            enforce_metadata=False,  # workers return an `Answer`
+        )
+    # Dask's optimizer may compute the origin of the frame and that of a series apart,
+    # each with the columns that it needs. Without it, both are the same task.
+    frames = table.to_delayed(optimize_graph=not series)
+    parts = [Part(_Compute(one), target, weight, anywhere=True) for one in frames]
+    placed = ClusterTable(cluster, parts, example, ordered=False)
+    return placed, seen_target, seen_weight, unit
 
 
-def _place_column(what: str, given: Any, n_parts: int) -> tuple[list[Any], Any]:
-    """Return the cells of each part, and the column as the calling process sees it."""
+def _place_column(
+    what: str,
+    given: Any,
+    table: Any,
+    series: dict[str, Any],
+    name: str | None = None,
+) -> tuple[Any, Any]:
+    """Return a column as workers see it, and as the calling process sees it.
+
+    A series is added to `series`, under the name that workers will know it by.
+    """
     if given is None or isinstance(given, str):
-        return [given] * n_parts, given
+        return given, given
     if isinstance(given, Exposure):
-        own, column = _place_column(given.role, given.weights, n_parts)
-        if not isinstance(column, PlacedColumn):
-            return [given] * n_parts, given
-        work = dask.delayed(Exposure, pure=False)
-        wrapped = [_Compute(work(one.delayed, given.logarithms)) for one in own]
-        return wrapped, replace(given, weights=column)
+        there, here = _place_column(given.role, given.weights, table, series)
+        return replace(given, weights=there), replace(given, weights=here)
     check(
         hasattr(given, "to_delayed"),
         f"{what} must be a Dask series or the name of a column if the table is a Dask "
         f"data frame, got {type(given).__module__.partition('.')[0]}'s "
         f"{type(given).__name__}.",
     )
-    parts = given.to_delayed()
-    check(len(parts) == n_parts, f"{what} must have as many partitions as the table.")
+    check(
+        given.npartitions == table.npartitions,
+        f"{what} must have as many partitions as the table.",
+    )
+    name = f"({what} given)" if name is None else name
+    series[name] = given
     kind = arrays.kind_of(readers.read_column(given._meta, what))
-    return [_Compute(part) for part in parts], PlacedColumn(kind)
+    return name, PlacedColumn(kind)
 
 
-def _add_ids(table: Any, ids: Any) -> Any:
-    """Return a data frame with one more column, named `GIVEN`, for the ids."""
-    check_rows(len(table) == len(ids), "unit")
-    own = ids.set_axis(table.index) if hasattr(ids, "set_axis") else ids
-    return table.assign(**{GIVEN: own})
+def _bind_on_worker(table: Any, *columns: Any, names: Sequence[str]) -> Any:
+    return dask_tasks.call(partial(_bind, names=names), table, *columns)
+
+
+def _bind(table: Any, *columns: Any, names: Sequence[str]) -> Any:
+    """Return a data frame with more columns, whose rows are in the same order."""
+    for name, column in zip(names, columns, strict=True):
+        what = "unit" if name == GIVEN else name.strip("()").removesuffix(" given")
+        check_rows(len(table) == len(column), what)
+        own = column.set_axis(table.index) if hasattr(column, "set_axis") else column
+        table = table.assign(**{name: own})
+    return table
 
 
 def place_files(
@@ -214,7 +253,7 @@ def place_files(
             sections = readers.split_file(whole, most)
             own = [Part(one, y, sample_weight, size=one.size) for one in sections]
             parts += own
-    table = ClusterTable(cluster, parts, parts[0].table)
+    table = ClusterTable(cluster, parts, parts[0].table, ordered=True)
     return table, y, sample_weight, unit
 
 

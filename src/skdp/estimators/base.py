@@ -195,6 +195,7 @@ class PrivateLinearModel(
             bounds=self.bounds,
             target=self._target(),
             unit=unit,
+            sample_weight=weight,
             empty=private_rows,
         )
         check_unit(

@@ -25,7 +25,8 @@ from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, Numeric, Schema, check
 from skdp.schema.validation import list_values
 from skdp.tables import readers
-from skdp.tables.ids import Ids
+from skdp.tables.batches import check_columns
+from skdp.tables.ids import Ids, refuse_floats
 from skdp.tables.readers import find_positions
 
 #: Share of δ that is spent on categories. The rest is for Gaussian noise.
@@ -190,6 +191,9 @@ def _open(
     ids = None if unit is None else Ids.of(unit)
     whose = [] if ids is None else ids.columns
     find_positions(names, whose)  # refuses names that the table does not have
+    refuse_floats(source, ids)
+    if ids is not None and ids.given is not None:
+        check_columns(source, {"unit": ids.given})
     refuse_dates(table, source, [name for name in names if name not in whose])
     levels = {n for n, k in zip(names, source.kinds, strict=True) if k == "category"}
     levels |= set(categorical)

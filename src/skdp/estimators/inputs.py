@@ -126,6 +126,26 @@ def accept_column(y: Any, what: str = "y") -> Any:
     return y.iloc[:, 0] if hasattr(y, "iloc") else y.reshape(-1)
 
 
+def warn_of_floats(source: Source, schema: Schema) -> None:
+    """Warn of categories in a column that a library has read as floats.
+
+    Whole numbers are not affected, because they are matched by their value.
+    """
+    kinds = dict(zip(source.names or (), source.kinds, strict=False))
+    columns: list[tuple[str, Any]] = [*schema.columns.items()]
+    for name, column in [*columns, (schema.target_name or "", schema.target)]:
+        levels = getattr(column, "levels", ())
+        written = [str(level).removesuffix(".0").lstrip("-") for level in levels]
+        if kinds.get(name) == "float" and not all(map(str.isdigit, written)):
+            warnings.warn(
+                f"Column {name!r} holds floating-point numbers, but its categories are "
+                'not whole numbers. Different texts such as "3.1" and "3.10" may have '
+                "become one number. Read the column as text (dtype=str).",
+                UserWarning,
+                stacklevel=4,
+            )
+
+
 def check_pair(given: Any, what: str = "bounds") -> tuple[Any, Any]:
     """Return a public pair (low, high), or refuse anything else."""
     listed = isinstance(given, (tuple, list)) or np.ndim(given) > 0

@@ -8,14 +8,12 @@ reads a file guesses it from the cells, so a single cell may decide it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from skdp.estimators.balanced import scale_class_weights
 from skdp.estimators.display import show_work
@@ -26,6 +24,7 @@ from skdp.estimators.inputs import (
     list_ranges,
     name_target,
     refuse_dates,
+    warn_of_floats,
 )
 from skdp.estimators.labels import sort_target, type_labels
 from skdp.privacy import discovery
@@ -35,7 +34,6 @@ from skdp.privacy.persons import RowCounts
 from skdp.privacy.randomness import Randomness
 from skdp.schema import (
     Categorical,
-    IntArray,
     Numeric,
     Schema,
     Target,
@@ -44,12 +42,12 @@ from skdp.schema import (
     toml_files,
 )
 from skdp.tables import readers
-from skdp.tables.batches import check_rows, read_cells
+from skdp.tables.batches import check_columns, list_weights, read_cells
 from skdp.tables.cells import numbers
 from skdp.tables.encoder import read_rows
-from skdp.tables.ids import Ids
+from skdp.tables.ids import Ids, refuse_floats
 from skdp.tables.keys import keys, magnitudes
-from skdp.tables.placed import PlacedCells, PlacedDivisors, PlacedTable
+from skdp.tables.placed import PlacedCells, PlacedColumn, PlacedTable
 from skdp.tables.readers import Source, count_rows, find_positions
 
 ROWS = 65_536
@@ -189,24 +187,23 @@ class OpenedTable:
                 if not names:
                     continue
             some = ["target"] if names is None else names
-            own = self._read_divisors(counts, names is None)
+            paid = some, z, noise, record, counts is not None
             if what == KIND:
-                parts = self._read(names, magnitudes)
-                bounds, worded = discovery.release_ranges_and_texts(
-                    parts, some, z, noise, record, own
-                )
+                cells = self._read(names, magnitudes, counts)
+                bounds, worded = discovery.release_ranges_and_texts(cells, *paid)
                 found = {
                     name: LEVELS if name in worded else Numeric(*pair)
                     for name, pair in bounds.items()
                 }
             elif what == RANGE:
-                cells = self._read(names, numbers)
-                bounds = discovery.release_ranges(cells, some, z, noise, record, own)
+                cells = self._read(names, numbers, counts)
+                bounds = discovery.release_ranges(cells, *paid)
                 found = {name: Numeric(*pair) for name, pair in bounds.items()}
             else:
                 delta = record.delta * share * part / n_levels
+                cells = self._read(names, keys, counts)
                 texts = discovery.release_levels(
-                    self._read(names, keys), some, z, delta, noise, record, own
+                    cells, some, z, delta, noise, record, counts is not None
                 )
                 found = {n: Categorical(t or [NOTHING_FOUND]) for n, t in texts.items()}
             if names is not None:
@@ -226,33 +223,27 @@ class OpenedTable:
             return self.table.count_rows_per_unit(self.ids, least)
         return self.ids.count(self.source, least)
 
-    def _read_divisors(self, counts: RowCounts | None, whole: bool) -> Any:
-        """Return the divisor of each row's weight, or None if there is no unit."""
-        if self.ids is None or counts is None:
-            return None
-        read = partial(_read_divisors, self.ids, whole)
-        if isinstance(self.table, PlacedTable):
-            return PlacedDivisors(counts, read)
-        return read(self.table, counts)
-
     def _read(
-        self, names: list[str] | None, typed: Callable[[Any], Any]
-    ) -> Iterable[dict[str, Any]] | PlacedCells:
-        """Read the named columns once, or the target if `names` is None."""
-        every = list(self.columns)
-        read = partial(read_cells, names=names, typed=typed, every=every, rows=ROWS)
+        self,
+        names: list[str] | None,
+        typed: Callable[[Any], Any],
+        counts: RowCounts | None,
+    ) -> Any:
+        """Read the named columns once, or the target if `names` is None.
+
+        The divisors of rows come from the ids in the same batch.
+        """
+        read = partial(
+            read_cells,
+            names=names,
+            typed=typed,
+            every=list(self.columns),
+            ids=self.ids,
+            rows=ROWS,
+        )
         if isinstance(self.table, PlacedTable):
-            return PlacedCells(self.table, read)
-        return read(self.table, self.y)
-
-
-def _read_divisors(
-    ids: Ids, whole: bool, table: Any, counts: RowCounts
-) -> Iterable[IntArray]:
-    """Return the divisor of each row's weight, as one array if `whole` is true."""
-    source = readers.open_table(table, ids.columns)
-    read = ids.read_divisors(source, counts, ROWS)
-    return [np.concatenate([np.zeros(0, np.int64), *read])] if whole else read
+            return PlacedCells(self.table, read, counts)
+        return read(self.table, self.y, counts)
 
 
 def _is(column: Any, what: str) -> bool:
@@ -267,6 +258,7 @@ def open_table(
     bounds: Any,
     target: Any,
     unit: Any = None,
+    sample_weight: Any = None,
     empty: bool = True,
 ) -> OpenedTable:
     """Open a table and collect its public description, without reading a cell.
@@ -284,6 +276,8 @@ def open_table(
         The target's description, used if the schema has none.
     unit : str, list of str or column, optional
         The columns that identify persons, or their ids. By default, the schema's unit.
+    sample_weight : column, str or Exposure, optional
+        The weights. They are only checked.
     empty : bool
         Whether the table may have no rows.
     """
@@ -302,8 +296,15 @@ def open_table(
     ids = None if unit is None else Ids.of(unit)
     columns_of_ids = [] if ids is None else ids.columns
     opened = partial(OpenedTable, table=X, y=y, apart=apart, ids=ids)
+    separate = {"y": apart, "unit": None if ids is None else ids.given}
+    separate |= list_weights(sample_weight)
+    # Columns that stay with rows in other processes have been joined with them there.
+    here = {what: cells for what, cells in separate.items() if _is_read_here(cells)}
     if schema is not None:
         source = readers.open_table(X, [*schema.inputs, *columns_of_ids])
+        check_columns(source, here)
+        refuse_floats(source, ids)
+        warn_of_floats(source, schema)
         refuse_dates(X, source, [*schema.inputs, schema.target_name])
         own = [schema.target_name] if y is None and schema.target_name else []
         if source.names is not None:  # refuse names that the table does not have
@@ -339,10 +340,10 @@ def open_table(
         "skdp.schema_template writes a template, and skdp.discover finds a schema.",
     )
     source = readers.open_table(X)
-    n_rows = source.n_rows  # None if the rows of X and y are elsewhere
-    check_rows(n_rows is None or n_rows == readers.count_cells(apart), "y")
+    check_columns(source, here)
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
     find_positions(names, columns_of_ids)  # refuses names that the table does not have
+    refuse_floats(source, ids)
     refuse_dates(X, source, names)
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):
@@ -366,6 +367,10 @@ def open_table(
         assumptions=(f"{given} are public.",),
         source=source,
     )
+
+
+def _is_read_here(cells: Any) -> bool:
+    return not (cells is None or isinstance(cells, PlacedColumn))
 
 
 def read_records(

@@ -183,7 +183,13 @@ def evaluate(
         "this table as unit=.",
     )
     about = open_table(
-        table, y, schema=model.schema_, bounds=None, target=None, unit=unit
+        table,
+        y,
+        schema=model.schema_,
+        bounds=None,
+        target=None,
+        unit=unit,
+        sample_weight=sample_weight,
     )
     most, persons = model.max_rows_per_unit, None
     check_unit(about.ids, max_rows_per_unit=most, neighbours=neighbours)

@@ -11,7 +11,7 @@ from skdp.estimators.preparation import OpenedTable
 from skdp.privacy.persons import SomePersons, find_buckets
 from skdp.privacy.randomness import Randomness
 from skdp.schema import IntArray, check, check_integer
-from skdp.tables import readers
+from skdp.tables import arrays, readers
 from skdp.tables.ids import Ids, find_ids
 from skdp.tables.placed import PlacedColumn, PlacedTable
 
@@ -103,7 +103,13 @@ class RandomFolds:
         key = b"" if groups is None else _draw_key(noise)
         fold = self._draw(noise, n_rows)
         if groups is not None:
-            ids = find_ids([readers.read_column(groups, "groups")])
+            cells = readers.read_column(groups, "groups")
+            check(
+                arrays.kind_of(cells) != "float",
+                "groups must not be floating-point numbers, because different ids may "
+                "have become one number. Pass the ids as text or integers.",
+            )
+            ids = find_ids([cells])
             check(len(ids.codes) == n_rows, "groups must have as many rows as X.")
             known = ids.codes >= 0
             own = find_buckets(ids.values, self.n_splits, key)
@@ -149,6 +155,12 @@ def divide_table(
     if about.ids is not None:
         others, held_out = split_persons(about.ids, folds)
         return (table, y, weights, others), (table, y, held_out), None
+    check(
+        about.source.ordered,
+        "A search without a unit divides the table by the positions of its rows, but "
+        "the rows of a query or of a Dask data frame have no fixed order. Name a unit, "
+        "or write the table to a file and pass its path.",
+    )
     n_rows = about.count_rows()  # only decides how many folds are drawn
     kept, out = next(folds.split(range(n_rows)))
     own = take_weights(weights, kept, n_rows)

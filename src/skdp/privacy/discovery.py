@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import repeat
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +20,7 @@ from scipy.special import ndtri
 
 from skdp.privacy import grid, queries
 from skdp.privacy.budget import Event, PrivacyRecord
-from skdp.privacy.encoding import Coded, Records
+from skdp.privacy.encoding import Records
 from skdp.privacy.grid import UNIT_BITS
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
@@ -49,19 +48,15 @@ LEVEL_PARTS = 1 << 12
 class Elsewhere(Protocol):
     """Cells of a table whose parts are read by other processes."""
 
-    def add_up(self, work: Callable[..., Any], divisors: Any) -> Any:
-        """Return the sum of ``work(batches, divisors=own)`` over the table's parts.
-
-        For each part, `batches` are its batches and `own` has the divisors of its rows.
-        `own` is None if `divisors` is None.
-        """
+    def add_up(self, work: Callable[..., Any]) -> Any:
+        """Return the sum of ``work(batches)`` over the table's parts."""
 
 
-#: Cells of each column, some rows at a time.
-Batches = Iterable[Mapping[str, Any]] | Elsewhere
-#: One array of divisors per batch or, if the rows are in other processes, an object
-#: from which `Elsewhere.add_up` finds the divisors.
-Divisors = Any
+#: Some rows of a table: the cells of each column, and the divisor of each row (see
+#: `RowCounts.find_divisors`), or None if each row is a record. Cells and divisors come
+#: from one read, so a row never gets the divisor of another person.
+SomeRows = tuple[Mapping[str, Any], IntArray | None]
+Batches = Iterable[SomeRows] | Elsewhere
 
 
 def find_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
@@ -92,28 +87,26 @@ def release_ranges(
     noise_multiplier: float,
     noise: Randomness,
     record: PrivacyRecord,
-    divisors: Divisors = None,
+    persons: bool = False,
 ) -> dict[str, tuple[float, float]]:
     """Release a range for each column, as `release_ranges_and_texts` does."""
     return release_ranges_and_texts(
-        batches, names, noise_multiplier, noise, record, divisors
+        batches, names, noise_multiplier, noise, record, persons
     )[0]
 
 
-def _list_shares(
-    divisors: Iterable[IntArray] | None, one: int
-) -> Iterator[IntArray | None]:
-    """Yield, for each batch, the number of parts that each row counts as.
+def _find_shares(divisors: IntArray | None, one: int | None) -> IntArray | None:
+    """Return the number of parts that each row counts as.
 
     A whole record has `one` parts. A row with divisor m counts as ⌊one/m⌋ parts, so the
-    parts of a person's rows add up to at most `one`. Without divisors, yield None,
-    because each row counts as one record.
+    parts of a person's rows add up to at most `one`. If `one` is None, each row counts
+    as one record, and there are no divisors.
     """
-    if divisors is None:
-        yield from repeat(None)
-    else:
-        for own in divisors:
-            yield np.where(own > 0, one // np.maximum(own, 1), 0)
+    if (divisors is None) != (one is None):
+        raise TypeError("Rows have divisors if, and only if, they belong to persons.")
+    if divisors is None or one is None:
+        return None
+    return np.where(divisors > 0, one // np.maximum(divisors, 1), 0)
 
 
 def release_ranges_and_texts(
@@ -122,7 +115,7 @@ def release_ranges_and_texts(
     noise_multiplier: float,
     noise: Randomness,
     record: PrivacyRecord,
-    divisors: Divisors = None,
+    persons: bool = False,
 ) -> tuple[dict[str, tuple[float, float]], set[str]]:
     """Release a range for each column, and the set of columns that contain strings.
 
@@ -132,8 +125,8 @@ def release_ranges_and_texts(
     at integers, so a column of zeros and ones has the range (0, 1). Values outside the
     range will be clipped later. A column is taken to contain strings if the noisy count
     of its strings exceeds both that level and the noisy count of its numbers. In
-    `batches`, strings are masked, and nan stands for an empty cell. If rows belong to
-    persons, `divisors` has one array per batch, made by `RowCounts.find_divisors`.
+    `batches`, strings are masked, and nan stands for an empty cell. `persons` says
+    whether rows belong to persons, so that each batch has divisors.
 
     Notes
     -----
@@ -141,8 +134,8 @@ def release_ranges_and_texts(
     of one Gaussian release of a histogram. A record adds one to that histogram for each
     column. All rows of a person together add at most one.
     """
-    one = 1 if divisors is None else 1 << UNIT_BITS
-    total = _add_up(batches, partial(count_magnitudes, names=names), divisors)
+    one = 1 << UNIT_BITS if persons else 1
+    total = _add_up(batches, partial(count_magnitudes, names=names, persons=persons))
     query = f"magnitudes of {count_in_words(len(names), 'column')}"
     value, relation = queries.big(total), record.neighbours
     asked = queries.histogram(value, len(names), relation, query, one)
@@ -184,16 +177,13 @@ def _last_integer(edge: float) -> float:
 
 
 def count_magnitudes(
-    batches: Iterable[Mapping[str, FloatArray]],
-    names: Sequence[str],
-    divisors: Iterable[IntArray] | None,
+    batches: Iterable[SomeRows], names: Sequence[str], persons: bool
 ) -> IntArray:
     """Count the cells of each column in each bin, shape (columns, bins)."""
     n_bins = TEXT + 1
-    one = 1 if divisors is None else 1 << UNIT_BITS
     total = np.zeros((len(names), n_bins), dtype=np.int64)
-    strict = divisors is not None
-    for columns, shares in zip(batches, _list_shares(divisors, one), strict=strict):
+    for columns, divisors in batches:
+        shares = _find_shares(divisors, 1 << UNIT_BITS if persons else None)
         for row, name in enumerate(names):
             bins = find_bins(columns[name])
             total[row] += np.bincount(bins, shares, n_bins).astype(np.int64)
@@ -201,15 +191,12 @@ def count_magnitudes(
 
 
 def count_levels(
-    batches: Iterable[Mapping[str, Coded]],
-    names: Sequence[str],
-    divisors: Iterable[IntArray] | None,
+    batches: Iterable[SomeRows], names: Sequence[str], persons: bool
 ) -> Counter[tuple[str, str]]:
     """Count, for each column and each text, the cells with this text."""
-    one = 1 if divisors is None else LEVEL_PARTS
     counter: Counter[tuple[str, str]] = Counter()
-    strict = divisors is not None
-    for columns, shares in zip(batches, _list_shares(divisors, one), strict=strict):
+    for columns, divisors in batches:
+        shares = _find_shares(divisors, LEVEL_PARTS if persons else None)
         for name in names:
             cells = columns[name]
             inside = (cells.codes >= 0) & (cells.codes < len(cells.values))
@@ -220,12 +207,10 @@ def count_levels(
     return counter
 
 
-def _add_up(batches: Batches, count: Callable[..., Any], divisors: Divisors) -> Any:
+def _add_up(batches: Batches, count: Callable[..., Any]) -> Any:
     """Return the counts of all batches. Rows in other processes are counted there."""
     elsewhere = getattr(batches, "add_up", None)
-    if elsewhere is not None:
-        return elsewhere(count, divisors)
-    return count(batches, divisors=divisors)
+    return count(batches) if elsewhere is None else elsewhere(count)
 
 
 def release_shares(
@@ -306,11 +291,11 @@ def release_levels(
     delta: float,
     noise: Randomness,
     record: PrivacyRecord,
-    divisors: Divisors = None,
+    persons: bool = False,
 ) -> dict[str, list[str]]:
     """Release the categories that are frequent enough, sorted by name.
 
-    `divisors` are as in `release_ranges_and_texts`.
+    `persons` is as in `release_ranges_and_texts`.
 
     Notes
     -----
@@ -323,8 +308,8 @@ def release_levels(
     is charged for each. If rows belong to persons, each column has at most two such
     counts for each of the `LEVEL_PARTS` categories that a person may have.
     """
-    one = 1 if divisors is None else LEVEL_PARTS
-    counter = _add_up(batches, partial(count_levels, names=names), divisors)
+    one = LEVEL_PARTS if persons else 1
+    counter = _add_up(batches, partial(count_levels, names=names, persons=persons))
     # The order must not depend on where the cells were counted.
     keys = sorted(key for key, n in counter.items() if n > 0)
     value = queries.big([counter[key] for key in keys])

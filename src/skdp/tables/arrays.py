@@ -76,8 +76,8 @@ def kind_of(cells: Cells) -> Kind:
 
 
 def _kind(dtype: np.dtype[Any]) -> Kind:
-    kinds: dict[str, Kind] = {"b": "truth"}
-    kinds |= dict.fromkeys("iuf", "number")
+    kinds: dict[str, Kind] = {"b": "truth", "f": "float"}
+    kinds |= dict.fromkeys("iu", "number")
     kinds |= dict.fromkeys("UST", "text")
     kinds |= dict.fromkeys("mMV", "other")
     return kinds.get(dtype.kind, "unknown")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -46,10 +47,9 @@ def reader(given: Any, wanted: Sequence[str] | None) -> Source:
 
 
 def stream(given: Any, wanted: Sequence[str] | None) -> Source:
-    """Open anything that supports the Arrow stream protocol."""
-    return reader(
-        import_library("pyarrow").RecordBatchReader.from_stream(given), wanted
-    )
+    """Open anything that supports the Arrow stream protocol, such as a query."""
+    opened = import_library("pyarrow").RecordBatchReader.from_stream(given)
+    return replace(reader(opened, wanted), ordered=False)
 
 
 def read_batches(
@@ -75,7 +75,9 @@ def kind(type_: Any) -> Kind:
     types = import_library("pyarrow.types")
     if types.is_boolean(type_):
         return "truth"
-    if types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_):
+    if types.is_floating(type_):
+        return "float"
+    if types.is_integer(type_) or types.is_decimal(type_):
         return "number"
     if types.is_temporal(type_) or types.is_nested(type_):
         return "other"

@@ -16,6 +16,7 @@ from skdp.schema import (
     Categorical,
     FloatArray,
     InputError,
+    IntArray,
     Pair,
     Schema,
     Vector,
@@ -131,8 +132,7 @@ def batches(
     wanted = [*schema.inputs, *named.values()]
     source = readers.open_table(table, wanted)
     at = _find_positions(source, schema, named)
-    for what, column in apart.items():
-        check_rows(source.n_rows in (None, readers.count_cells(column)), what)
+    check_columns(source, apart)
     factors = None if class_weight is None else _read_factors(class_weight, schema)
     if ids is not None and row_counts is None:
         row_counts = ids.count(source)
@@ -159,7 +159,8 @@ def batches(
             batch = _keep_rows(batch, np.flatnonzero(keep[start:stop]))
         return batch if finish is None else finish(batch)
 
-    return map_in_order(work, _cut(source, schema, at, named, apart, rows), n_threads)
+    n_inputs = len(schema.inputs)
+    return map_in_order(work, _cut(source, at, n_inputs, named, apart, rows), n_threads)
 
 
 def _balance(n_rows: int, least: int, most: int, n_threads: int) -> int:
@@ -200,15 +201,28 @@ def _find_roles(
         )
     named: dict[str, str] = {}
     apart: dict[str, Cells] = {}
-    weights = ("sample_weight", sample_weight)
+    role, weights = _name_weights(sample_weight)
+    if isinstance(target, str):
+        named["target"] = target
+    elif target is not None:
+        apart["target"] = readers.read_column(target, "target")
+    if isinstance(weights, str):
+        named[role] = weights
+    return named, apart | list_weights(sample_weight)
+
+
+def list_weights(sample_weight: Any) -> dict[str, Cells]:
+    """Return the cells of weights that were passed separately, by their role."""
+    role, weights = _name_weights(sample_weight)
+    if weights is None or isinstance(weights, str):
+        return {}
+    return {role: readers.read_column(weights, role)}
+
+
+def _name_weights(sample_weight: Any) -> tuple[str, Any]:
     if isinstance(sample_weight, Exposure):
-        weights = (sample_weight.role, sample_weight.weights)
-    for what, given in (("target", target), weights):
-        if isinstance(given, str):
-            named[what] = given
-        elif given is not None:
-            apart[what] = readers.read_column(given, what)
-    return named, apart
+        return sample_weight.role, sample_weight.weights
+    return "sample_weight", sample_weight
 
 
 def _find_positions(
@@ -265,17 +279,23 @@ def _read_factors(class_weight: Mapping[Any, Any], schema: Schema) -> FloatArray
 
 def _cut(
     source: Source,
-    schema: Schema,
     at: Sequence[int],
+    n_inputs: int,
     named: Mapping[str, str],
     apart: Mapping[str, Cells],
     rows: int,
 ) -> Iterator[Cut]:
-    """Yield consecutive slices of the table, with their target, weights and ids."""
+    """Yield consecutive slices of the table, with their target, weights and ids.
+
+    This is the only place where rows meet what belongs to them. The columns at the
+    positions `at`, first `n_inputs` inputs and then those `named`, come from one read.
+    Columns that the caller passed `apart` are cut at the same rows, which
+    `check_columns` allows only if the table has a fixed order.
+    """
     start = 0
     for columns in source.read(at, rows):
         stop = start + readers.count_cells(columns[0])
-        inputs, others = columns[: len(schema.inputs)], columns[len(schema.inputs) :]
+        inputs, others = columns[:n_inputs], columns[n_inputs:]
         roles = dict(zip(named, others, strict=True))
         for what, column in apart.items():
             check_rows(readers.count_cells(column) >= stop, what)
@@ -312,10 +332,7 @@ def _make_batch(
     if factors is not None and isinstance(target, Coded):
         factor = factors.take(limit_codes(target.codes, len(factors) - 1))
         weight = factor if weight is None else factor * weight
-    divisor = None
-    if row_counts is not None:
-        own = [cells for what, cells in roles.items() if what.startswith(UNIT)]
-        divisor = row_counts.find_divisors(find_ids(own))
+    divisor = _find_divisors(roles, row_counts)
     return Batch(columns=columns, target=target, weight=weight, divisor=divisor)
 
 
@@ -326,37 +343,70 @@ def _convert(column: Cells, levels: Levels | None) -> AnyArray | Coded:
     return Coded(codes=codes(column, levels), values=levels.values)
 
 
+def _find_divisors(
+    roles: Mapping[str, Cells], row_counts: RowCounts | None
+) -> IntArray | None:
+    """Return the divisor of each row, by the ids in the same slice of the table."""
+    if row_counts is None:
+        return None
+    own = [cells for what, cells in roles.items() if what.startswith(UNIT)]
+    return row_counts.find_divisors(find_ids(own))
+
+
 def read_cells(
     table: Any,
     y: Any,
+    row_counts: RowCounts | None,
     *,
     names: Sequence[str] | None,
     typed: Callable[[Cells], Any],
     every: Sequence[str],
+    ids: Ids | None,
     rows: int,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[tuple[dict[str, Any], IntArray | None]]:
     """Read only the requested columns of a table, and convert them by `typed`.
 
     Parameters
     ----------
     table, y : table and column
-        The table, and the target if it is separate from the table.
+        The table, and the target if it is separate from the table or has been named.
+    row_counts : RowCounts, optional
+        The number of rows of each person, if rows belong to persons.
     names : sequence of str, optional
         The columns to read. If it is None, read `y`, under the name "target".
     typed : callable
         A function that converts the cells of a column.
     every : sequence of str
         The names of all columns, for a table whose columns have no names.
+    ids : Ids, optional
+        The ids of the persons.
     rows : int
         The number of rows to read at a time.
+
+    Returns
+    -------
+    iterator of (dict, array or None)
+        The cells of each column, and the divisor of each row, some rows at a time.
     """
-    if names is None:
-        yield {"target": typed(readers.read_column(y, "target"))}
-        return
+    wanted, named, apart = list(names or ()), {}, {}
+    if names is None and isinstance(y, str):
+        named["target"] = y
+    elif names is None:
+        apart["target"] = readers.read_column(y, "target")
+    if ids is not None and ids.given is not None:
+        apart[UNIT] = ids.given
+    elif ids is not None:
+        named |= {f"{UNIT} {name}": name for name in ids.columns}
     source = readers.open_table(table)
     known = every if source.names is None else source.names
-    for cells_of in source.read(find_positions(known, names), rows):
-        yield {name: typed(c) for name, c in zip(names, cells_of, strict=True)}
+    check_columns(source, apart)
+    at = find_positions(known, [*wanted, *named.values()])
+    anything = [] if at else [0]  # a slice needs a column, which says how long it is
+    n_inputs = len(wanted) + len(anything)
+    for _, inputs, roles in _cut(source, anything + at, n_inputs, named, apart, rows):
+        cells_of = {"target": typed(roles["target"])} if names is None else {}
+        cells_of |= {n: typed(c) for n, c in zip(wanted, inputs, strict=False)}
+        yield cells_of, _find_divisors(roles, row_counts)
 
 
 def _find_levels(schema: Schema) -> dict[str | None, Levels]:
@@ -367,6 +417,18 @@ def _find_levels(schema: Schema) -> dict[str | None, Levels]:
         for key, column in [*schema.columns.items(), (None, target)]
         if isinstance(column, Categorical)
     }
+
+
+def check_columns(source: Source, apart: Mapping[str, Cells]) -> None:
+    """Refuse columns that cannot be joined with the rows of a table."""
+    for what, column in apart.items():
+        check(
+            source.ordered,
+            f"{what} must name a column of the table, because the rows of a query or a "
+            "stream have no fixed order. Add it to the table as a column, or read the "
+            "table into memory first.",
+        )
+        check_rows(source.n_rows in (None, readers.count_cells(column)), what)
 
 
 def check_rows(holds: bool, what: str) -> None:

@@ -65,4 +65,5 @@ def table(files: Sequence[PathLike[str]], wanted: Sequence[str] | None) -> Sourc
         read=read,
         count=count,
         share=lambda: done / len(files),
+        ordered=first.ordered,
     )

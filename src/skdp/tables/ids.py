@@ -1,16 +1,18 @@
 """Convert cells to ids, which identify the rows of a person.
 
 An id is an exact integer or a string. Libraries guess a column's type from its cells,
-so one person's cell may decide how the ids of others are stored. An id must not depend
-on that. So 7, 7.0 and the strings "7", "007" and "7.0" are the same id, because a
-library that reads them as numbers makes them equal. All other strings are compared
-character by character. A date is the string in ISO form, such as "2026-01-31" or
-"2026-01-31T09:30:00". It is in UTC, and without a time of day at midnight. So files may
-store dates with different resolutions.
+so one person's cell may decide how the ids of others are stored. An id depends on that
+as little as possible. 7, 7.0 and the strings "7", "007" and "7.0" are the same id,
+because a library that reads them as numbers makes them equal. All other strings are
+compared character by character. A date is the string in ISO form, such as "2026-01-31"
+or "2026-01-31T09:30:00". It is in UTC, and without a time of day at midnight. So files
+may store dates with different resolutions.
 
-Numbers are ids only below 2⁵³ in magnitude, unless they are integers of an Arrow type.
-A missing cell turns numpy's integers into floats, and larger floats would merge the ids
-of other persons. Strings may be of any length.
+What a library merged before skdp sees it cannot be undone. Read as floats, "3.1" and
+"3.10" are one id, and so are "12e3" and "12000", or two integers of 17 digits. A column
+of floats is therefore refused as a unit (`refuse_floats`). The remedy is to read ids as
+text, as skdp itself does if it gets the path of a CSV file. Types in memory are taken
+as public. Integers and strings may be of any length.
 
 A cell has no id if it is empty, blank, nan, None, or one of the usual strings for
 missing cells, such as "NA". It is always safe to treat a cell as missing, because the
@@ -30,12 +32,11 @@ import numpy as np
 
 from skdp.privacy.encoding import AnyArray, Coded
 from skdp.privacy.persons import RowCounts, SomePersons
-from skdp.schema import IntArray, check
-from skdp.tables import readers
+from skdp.schema import check
+from skdp.tables import arrays, readers
 from skdp.tables.cells import (
     MISSING,
     as_text,
-    is_exact,
     look_up,
     shorten_date,
     write_dates,
@@ -51,10 +52,10 @@ _ABSENT = {"", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "<na>", "null", "none
 _ABSENT |= {"nat", "?", ".", "-"}
 # Longer numbers are compared as strings, and int() may refuse them.
 _WHOLE = re.compile(r"([+-]?[0-9]{1,400})(?:\.0*)?", re.ASCII)
-_NUMBERS = (int, float, np.integer, np.floating)
-#: Types whose cells may be looked up in a dict. Equal cells of these types (1, 1.0 and
-#: True) are the same id.
-_PLAIN = set(map(id, (str, int, float, bool, bytes, type(None))))
+_FLOATS = (float, np.floating)
+#: Types whose cells may be looked up in a dict. Equal cells of these types (1 and True)
+#: are the same id. A float is not, because it may equal an integer that it is not.
+_PLAIN = set(map(id, (str, int, bool, bytes, type(None))))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -127,15 +128,6 @@ class Ids:
         """Return these `Ids` for a table that is used for only some persons."""
         return replace(self, some=some)
 
-    def read_divisors(
-        self, source: Source, counts: RowCounts, rows: int
-    ) -> Iterator[IntArray]:
-        """Yield the divisors of rows, for at most `rows` rows at a time.
-
-        `RowCounts.find_divisors` defines a divisor.
-        """
-        return map(counts.find_divisors, self.read(source, rows))
-
     def count(self, source: Source, least: int = 1) -> RowCounts:
         """Count the rows of each person in one pass. `RowCounts` explains `least`."""
         counts = RowCounts(least)
@@ -143,6 +135,24 @@ class Ids:
         for ids in self.read(source, max(1, rows)):
             counts.add(ids)
         return counts if self.some is None else counts.choose(self.some)
+
+
+def refuse_floats(source: Source, ids: Ids | None) -> None:
+    """Refuse ids that are stored as floats, by the type of their column alone."""
+    if ids is None:
+        return
+    if ids.given is not None:
+        kinds = {"unit": arrays.kind_of(ids.given)}
+    else:
+        at = find_positions(source.names or ids.columns, ids.columns)
+        kinds = {n: source.kinds[i] for n, i in zip(ids.columns, at, strict=True)}
+    for name, kind in kinds.items():
+        check(
+            kind != "float",
+            f"{name!r} holds floating-point numbers, which cannot be ids, because "
+            'different ids such as "3.1" and "3.10" may have become one number. Read '
+            "ids as text (dtype=str), or as integers.",
+        )
 
 
 def find_ids(columns: Sequence[Cells]) -> Coded:
@@ -178,7 +188,7 @@ def _code(column: Cells) -> Coded:
     kind = column.dtype.kind
     if kind in "iu":
         unique, codes = np.unique(column, return_inverse=True)
-        return Coded(np.where(is_exact(unique)[codes], codes, MISSING), unique.tolist())
+        return Coded(codes, unique.tolist())
     if kind == "M":
         unique, codes = np.unique(column, return_inverse=True)
         return _join(codes, write_dates(unique))
@@ -198,9 +208,10 @@ def _code(column: Cells) -> Coded:
 def _join(codes: AnyArray, values: Sequence[object]) -> Coded:
     """Convert codes of cells to codes of ids. Different cells may have equal ids."""
     ids = [_find_id(value) for value in values]
-    places = {one: code for code, one in enumerate(dict.fromkeys(ids))}
+    found = [one for one in dict.fromkeys(ids) if one is not None]
+    places = {one: code for code, one in enumerate(found)}
     new = np.array([MISSING if one is None else places[one] for one in ids], np.int64)
-    return Coded(look_up(codes, new, MISSING), list(places))
+    return Coded(look_up(codes, new, MISSING), found)
 
 
 def _find_id(cell: Any) -> int | str | None:
@@ -209,8 +220,8 @@ def _find_id(cell: Any) -> int | str | None:
     if kind is bool or kind is np.bool_:
         return int(cell)
     try:
-        if issubclass(kind, _NUMBERS) and not abs(float(cell)) < 2.0**53:
-            return None  # see `is_exact`
+        if issubclass(kind, _FLOATS) and not abs(float(cell)) < 2.0**53:
+            return None  # larger floats merge integers
         if issubclass(kind, date):
             text = _write_date(cell)
         elif issubclass(kind, np.datetime64):

@@ -84,5 +84,5 @@ def _kind(dtype: Any) -> Kind:
     if _storage(dtype) is not None:
         pyarrow_type = getattr(dtype, "pyarrow_dtype", None)
         return "text" if pyarrow_type is None else arrow.kind(pyarrow_type)
-    kinds: dict[str, Kind] = {"b": "truth", "m": "other", "M": "other"}
-    return "number" if dtype.kind in "iuf" else kinds.get(dtype.kind, "unknown")
+    kinds: dict[str, Kind] = {"b": "truth", "m": "other", "M": "other", "f": "float"}
+    return "number" if dtype.kind in "iu" else kinds.get(dtype.kind, "unknown")

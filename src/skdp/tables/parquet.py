@@ -72,8 +72,8 @@ def _read_batches(
 ) -> Iterator[Any]:
     """Yield batches or tables of `rows` rows each. The last one may have fewer rows.
 
-    Arrow's own batches end at row groups for some types of columns, but not for others.
-    Cells and ids are read separately, so their batches must end at the same rows.
+    Arrow's own batches end at row groups. A file may have many short ones, and short
+    batches are slow to convert.
     """
     waiting: list[Any] = []
     n_rows = 0

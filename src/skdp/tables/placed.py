@@ -6,13 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skdp.privacy.encoding import Records
 from skdp.privacy.persons import RowCounts
 from skdp.schema import IntArray, Layout
-from skdp.tables.ids import Ids
 from skdp.tables.readers import Kind, Source
+
+if TYPE_CHECKING:
+    from skdp.tables.ids import Ids
 
 #: ``read(table, target, weight, keep, row_counts)`` encodes a part of a table. `keep`
 #: says for each row whether it is kept, or is None if all rows are kept. For each
@@ -63,7 +65,10 @@ class PlacedTable(ABC):
 
     @abstractmethod
     def take(self, at: IntArray) -> PlacedTable:
-        """Return a table with only the rows at positions `at`, in the same order."""
+        """Return a table with only the rows at positions `at`, in the same order.
+
+        A table whose rows have no fixed order is refused.
+        """
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,33 +79,19 @@ class PlacedColumn:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PlacedDivisors:
-    """The divisors of a `PlacedTable`'s rows (see `RowCounts.find_divisors`).
+class PlacedCells:
+    """Cells of a `PlacedTable`.
 
-    ``read(table, row_counts)`` yields the divisors of one part.
+    ``read(table, target, row_counts)`` yields the cells and divisors of a part.
     """
 
-    counts: RowCounts
-    read: Callable[[Any, RowCounts], Iterable[IntArray]]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PlacedCells:
-    """Cells of a `PlacedTable`. ``read(table, target)`` yields the cells of a part."""
-
     table: PlacedTable
-    read: Callable[[Any, Any], Iterable[Any]]
+    read: Callable[[Any, Any, RowCounts | None], Iterable[Any]]
+    counts: RowCounts | None
 
-    def add_up(self, work: Callable[..., Any], divisors: PlacedDivisors | None) -> Any:
-        """Return the sum of ``work(batches, divisors=own)`` over all parts.
-
-        `batches` are the cells of a part. `own` are the divisors of the part's rows, or
-        None if there are no divisors.
-        """
-        if divisors is None:
-            return self.table.add_up(partial(_apply, self.read, None, work))
-        whole = partial(_apply, self.read, divisors.read, work)
-        return self.table.add_up(whole, divisors.counts)
+    def add_up(self, work: Callable[..., Any]) -> Any:
+        """Return the sum of ``work(batches)`` over the batches of all parts."""
+        return self.table.add_up(partial(_apply, self.read, work), self.counts)
 
 
 def table(given: PlacedTable, wanted: Sequence[str] | None) -> Source:
@@ -113,8 +104,5 @@ def column(given: PlacedColumn) -> PlacedColumn:
     return given
 
 
-def _apply(
-    read: Any, divide: Any, work: Any, table: Any, target: Any, row_counts: Any
-) -> Any:
-    own = None if divide is None else divide(table, row_counts)
-    return work(read(table, target), divisors=own)
+def _apply(read: Any, work: Any, table: Any, target: Any, row_counts: Any) -> Any:
+    return work(read(table, target, row_counts))

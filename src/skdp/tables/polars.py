@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from skdp.tables import arrays, arrow
@@ -23,6 +24,9 @@ def table(given: Any, wanted: Sequence[str] | None) -> Source:
 def lazy(given: Any, wanted: Sequence[str] | None) -> Source:
     """Open a LazyFrame; only the required columns are computed, in batches.
 
+    Each read computes the query again. Joins and groups have no fixed order, and polars
+    does not tell which queries have one, so the rows of a lazy frame are unordered.
+
     The query may fail at a cell, for example of a CSV file whose types polars guessed.
     Reading then fails too, so a lazy frame is only as safe as its query.
     """
@@ -34,7 +38,7 @@ def lazy(given: Any, wanted: Sequence[str] | None) -> Source:
         for batch in hide_errors(_collect(query, rows), "The lazy frame"):
             yield from table(batch, None).read(range(len(names)), rows)
 
-    return _source(schema, read, None)
+    return replace(_source(schema, read, None), ordered=False)
 
 
 def column(given: Any) -> Cells:
@@ -58,6 +62,8 @@ def _source(schema: Any, read: Any, n_rows: int | None) -> Source:
 
 
 def _kind(dtype: Any) -> Kind:
+    if dtype.is_float():
+        return "float"
     if dtype.is_numeric():
         return "number"
     if dtype.is_temporal() or dtype.is_nested():

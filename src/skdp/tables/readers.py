@@ -23,12 +23,13 @@ from scipy.sparse import issparse
 
 from skdp.schema import InputError, check
 
-Kind = Literal["number", "text", "truth", "category", "other", "unknown"]
+Kind = Literal["number", "float", "text", "truth", "category", "other", "unknown"]
 """The kind of a column according to its type; no cell is read.
 
-A library may have guessed from the cells that a column is of kind "number", "text" or
-"truth" (booleans). In contrast, a person chose that a column is of kind "category".
-Columns of kind "other" (dates, times, nested values) have neither numbers nor strings.
+A library may have guessed from the cells that a column is of kind "number" (integers
+and decimals), "float", "text" or "truth" (booleans). In contrast, a person chose that a
+column is of kind "category". Columns of kind "other" (dates, times, nested values) have
+neither numbers nor strings.
 """
 
 Cells = Any
@@ -57,6 +58,10 @@ class Source:
     share : callable, optional
         A function that returns the share of a file's bytes that the last `read` has
         read so far.
+    ordered : bool
+        Whether each `read` returns the rows in the same order. A query does not promise
+        that. Its rows can only be joined with what is in the same batch, and never by
+        their position.
     """
 
     names: Sequence[str] | None
@@ -65,6 +70,7 @@ class Source:
     n_rows: int | None = None
     count: Callable[[], int] | None = None
     share: Callable[[], float] | None = None
+    ordered: bool = True
 
 
 Reader = Callable[[Any, Sequence[str] | None], Source]

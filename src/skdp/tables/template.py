@@ -70,6 +70,7 @@ _CATEGORICAL = {"kind": "categorical", "levels": BLANK}
 #: For each kind of column, its TOML table and a comment to write below the table.
 _BODIES: Mapping[Kind, tuple[dict[str, Any], str]] = {
     "number": ({"kind": "numeric", "low": BLANK, "high": BLANK}, ""),
+    "float": ({"kind": "numeric", "low": BLANK, "high": BLANK}, ""),
     "text": (_CATEGORICAL, ""),
     "category": (_CATEGORICAL, ""),
     "truth": ({"kind": "categorical", "levels": [False, True]}, ""),
