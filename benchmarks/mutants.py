@@ -1,7 +1,7 @@
-"""Plant privacy mistakes, one at a time, and see which test catches each.
+"""Plant mistakes, one at a time, and see which test catches each.
 
-A mistake is a file of ``tests/mutants``: a function, a text of it, and what takes its
-place. The test that caught it last time is run first.
+Most of them would break privacy. A mistake is a file of ``tests/mutants``: a function,
+a text of it, and what takes its place. The test that caught it last time is run first.
 Each is planted in a copy of the source and the tests, and its tests are run there until
 one fails. The same tests pass without it: they run first, all of them, in a copy that
 nothing is planted in. A mistake that no test catches makes the exit code 1.
@@ -88,11 +88,14 @@ def pytest_configure():
 PAGE = """\
 # Planted bugs
 
-Each row is a realistic privacy mistake, planted in a copy of the source, with the \
-first test that fails. The same tests pass without it. The author of the bugs by *b* \
-had not read the tests; these bugs are tried on one fixed fast subset, `FAST` in \
-`benchmarks/mutants.py`. A bug is a file in `tests/mutants`. `make bench NAME=mutants` \
-plants all of them (`--only NAME` plants one, `--write` renews this page).
+Each row is a realistic mistake, planted in a copy of the source, with the first test \
+that fails. The same tests pass without it. Most mistakes would break privacy; some by \
+*c* would make a statement wrong instead. The author of the bugs by *b* had not read \
+the tests; these bugs are tried on one fixed fast subset, `FAST` in \
+`benchmarks/mutants.py`. The bugs by *c* were found surviving by an outside attack: \
+its author planted 40 bugs without knowing this list, and 12 of them passed all tests. \
+Each of the 12 got a test. A bug is a file in `tests/mutants`. `make bench \
+NAME=mutants` plants all of them (`--only NAME` plants one, `--write` renews this page).
 
 {summary}
 
@@ -241,10 +244,10 @@ def written(results: list[Found], only: bool) -> None:
         rows.append("| " + " | ".join(cells) + " |")
     n_caught = sum(bool(line["caught"]) for line in kept)
     seconds = sum(float(line["seconds"]) for line in kept)
-    by_b = sum(line["author"] == "b" for line in kept)
+    by_b, by_c = (sum(line["author"] == name for line in kept) for name in "bc")
     summary = (
-        f"{n_caught} of {len(kept)} are caught, {by_b} of them by *b*; their tests "
-        f"took {seconds / 60:.0f} minutes of one core."
+        f"{n_caught} of {len(kept)} are caught, {by_b} of them by *b* and {by_c} by "
+        f"*c*; their tests took {seconds / 60:.0f} minutes of one core."
     )
     page = PAGE.format(summary=summary, rows="\n".join(rows))
     (ROOT / "docs" / "evidence" / "mutants.md").write_text(page, encoding="utf-8")

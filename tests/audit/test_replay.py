@@ -38,7 +38,9 @@ def test_games_stay_within_their_claim(kind, setting, neighbours):
         shares.append(np.linalg.norm(trial.shift) / 2 / trial.mu_squared**0.5)
         assert trial.uncharged == 0
     assert max(shares) <= 1 + 1e-9
-    assert max(shares) > 0.1  # one in forty falls below, where few sets were drawn
+    # Where single coordinates are drawn, less than one play in forty falls below (3 of
+    # 450 that were counted), and all six do less than once in 10⁹ runs.
+    assert max(shares) > 0.1
 
 
 @pytest.mark.parametrize("neighbours", NEIGHBOURS)

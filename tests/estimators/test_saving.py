@@ -197,6 +197,7 @@ def changed(path, key, value):
         ("privacy.json", ["releases", 0], 3, "at releases"),
         ("privacy.json", ["spent_epsilon"], 0.1, "add up to"),
         ("privacy.json", ["spent_epsilon"], None, "at spent_epsilon"),
+        ("privacy.json", ["epsilon"], 0.01, "a budget of ε = 0.01 but spends"),
         ("privacy.json", ["delta"], "x", "at delta"),
         ("privacy.json", ["assumptions"], [3], "at assumptions"),
     ],

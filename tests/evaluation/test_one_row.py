@@ -50,6 +50,37 @@ ROWS = {
 }
 
 
+def test_counts_are_the_nearest_ones_that_agree():
+    """Least squares under what holds for all tables, by a solver for any constraint."""
+    classes = {"bins": [0, 0, 0, 0, 1], "curve": [0, 1, 1], "answer": None}
+    columns = [
+        score_cells.Column(
+            name=name,
+            size=2 if of is None else len(of),
+            divide=lambda rows: ([], []),
+            classes=None if of is None else np.array(of),
+        )
+        for name, of in classes.items()
+    ]
+    values = np.random.default_rng(0).normal(100.0, 10.0, (2, 10))
+    given, at = np.zeros((5, 10)), np.split(np.arange(10), [5, 8])
+    for i, own in enumerate(([0, 1], [1, 2])):  # each class, in both columns that know
+        given[i, at[0][np.array(classes["bins"]) == i]] = 1.0
+        given[i, at[1][np.array(classes["curve"]) == i]] = -1.0
+        given[2 + i, np.concatenate([at[j] for j in own])] = 1.0
+        given[2 + i, at[own[1]]] = -1.0
+    given[4, at[0]] = 1.0
+    for n_rows, rules in ((None, given[:4]), (470.0, given)):
+        wanted = np.zeros(len(rules))
+        wanted[4:] = 470.0
+        off = values @ rules.T - wanted
+        expected = values - off @ np.linalg.pinv(rules).T
+        counts, total = score_cells.estimate_counts(columns, values, n_rows)
+        found = np.concatenate([counts[name] for name in classes], axis=-1)
+        np.testing.assert_allclose(found, expected, atol=1e-8)
+        np.testing.assert_allclose(total, expected[:, :5].sum(axis=1))
+
+
 def model(kind, seed=0, size=10.0):
     """A model with weights of our own, large enough that losses reach their bounds."""
     schema = skdp.Schema(COLUMNS, target=("y", TARGETS[kind]))

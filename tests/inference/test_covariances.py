@@ -11,8 +11,9 @@ from skdp import datasets
 from skdp.descent import averages, samplings
 from skdp.descent.geometry import Diagonal
 from skdp.descent.sketches import Sketched
-from skdp.inference import covariances, plausible, surrogate_rows
+from skdp.inference import covariances, plausible, surrogate_rows, variances
 from skdp.inference.capped_slopes import Classes, Weighting, find_bias
+from skdp.inference.corrected_intercept import Correction
 from skdp.models.losses import Logistic, SmoothedHinge, Squared
 from skdp.models.penalties import lasso
 from skdp.planning.plan import run
@@ -142,6 +143,48 @@ def test_what_caps_hide_is_found():
         Classes(np.ones(2)), Weighting.equal(), rows, reached[:, None], caps
     )
     np.testing.assert_allclose(bias[:, 0], reached - true, atol=0.01)
+
+
+def test_larger_weights_make_the_noise_of_a_corrected_intercept_relatively_smaller():
+    """The released sum is divided by the number of rows times the largest weight."""
+    rng = np.random.default_rng(0)
+    rows, weights = np.column_stack([rng.random(500), np.ones(500)]), [[1.0], [-0.5]]
+    chance = expit(rows @ np.array(weights))
+    steep = float((chance * (1.0 - chance)).mean())
+    for most in (0.5, 1.0, 4.0):
+        found = Correction.of(
+            Classes(np.ones(2)),
+            Weighting.equal(most),
+            rows,
+            np.array(weights),
+            noise_std=30.0,
+            cap=most,
+            n_rows=1000,
+        )
+        std = 30.0 / (1000 * most) / steep
+        np.testing.assert_allclose(np.sqrt(found.noise), std, rtol=1e-9)
+
+
+def test_the_noise_of_a_variance_is_that_of_all_entries_that_it_is_made_of():
+    """qᵀGq is linear in the released entries: move each by one standard deviation."""
+    _, layout = small(Categorical(["n", "y"]), 10)
+    pattern = queries.GramPattern.of(layout, "add-remove", centred=True)
+    rng = np.random.default_rng(2)
+    n_entries = len(pattern.rows)
+    values, std = rng.normal(size=(2, n_entries))
+    made = [
+        variances.ReleasedGram(
+            layout=layout,
+            pattern=pattern,
+            released=Released(values + moved, np.abs(std), "a Gram matrix"),
+            n_rows=50,
+        )
+        for moved in [np.zeros(n_entries), *np.diag(np.abs(std))]
+    ]
+    directions = rng.normal(size=(3, layout.n_features))
+    (value, said), *others = (gram.evaluate_forms(directions) for gram in made)
+    each = np.array([other - value for other, _ in others])
+    np.testing.assert_allclose(said, np.linalg.norm(each, axis=0), rtol=1e-9)
 
 
 def small(target, n_rows=4000):

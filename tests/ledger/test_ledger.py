@@ -241,7 +241,9 @@ def test_a_block_that_commits_settles_no_less_than_was_released(ledger):
         for _ in range(7):
             record.charge(Event("a step", 1.0, z, 3))
     exact = 7 / Fraction(z) ** 2
-    assert exact <= Fraction(ledger.entries()[-1].mu_squared) <= Fraction(record.budget)
+    commit = ledger.entries()[-1]
+    assert exact <= Fraction(commit.mu_squared) <= Fraction(record.budget)
+    assert commit.n_draws == 21  # equal releases are one event, made seven times
 
 
 def test_what_claims_no_privacy_is_refused(ledger):

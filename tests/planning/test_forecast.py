@@ -79,6 +79,22 @@ def test_more_rows_halve_the_error():
     assert forecast(more).excess == pytest.approx(forecast(plan).excess / 2, rel=0.02)
 
 
+def test_rows_that_halve_the_error_do_so_at_the_delta_that_they_require():
+    """δ must stay below one over the number of rows, so more rows have a smaller δ."""
+    plan = make_plan(LAYOUT, Logistic(), n_rows=1000, epsilon=0.1, delta=1e-4)
+    rows = find_rows_to_halve(plan)
+    n_rows = round(1000 * rows)
+    excess = [
+        forecast(
+            make_plan(LAYOUT, Logistic(), n_rows=n_rows, epsilon=0.1, delta=delta)
+        ).excess
+        for delta in (0.1 / n_rows, 1e-4)
+    ]
+    half = forecast(plan).excess / 2
+    assert excess[0] == pytest.approx(half, rel=0.02)
+    assert excess[1] < 0.97 * half
+
+
 @pytest.mark.parametrize(
     "columns",
     [

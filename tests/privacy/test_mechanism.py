@@ -85,7 +85,7 @@ def scale_p_value(noise, std):
     """Two-sided test that independent `noise` is normal with deviation `std`.
 
     Σ (noise/std)² is χ². With 400 values a scale wrong by a third is rejected at 1e-7
-    with probability above 1 - 1e-5.
+    with probability above 1 - 1e-8, be it 2/3 or 3/2 of the right one.
     """
     squares, n = float(np.sum((noise / std) ** 2)), np.broadcast(noise, std).size
     law = stats.chi2(n)
@@ -308,7 +308,8 @@ def correlations(rows):
 
 
 def test_noise_is_independent_across_entries_classes_and_releases():
-    """18 entries of a softmax gradient, 400 releases: 6 deviations are 1e-7 of pairs.
+    """18 entries of a softmax gradient, 400 releases: one of 153 pairs is 6
+    deviations from zero once in 7e6 runs.
 
     A stream used twice, for two classes or two releases, has correlation one.
     """
@@ -332,7 +333,7 @@ def values_of(seed, record=None):
 def test_same_seed_same_bits_and_fresh_runs_differ():
     assert values_of(5).tobytes() == values_of(5).tobytes()
     assert (values_of(5) != values_of(6)).all()
-    # 2¹¹ cells a deviation: six entries agree by chance once in 10¹⁹.
+    # 2¹⁰ cells a deviation: six entries agree by chance once in 2·10²¹ runs.
     assert (values_of(None) != values_of(None)).any()
 
 

@@ -84,6 +84,17 @@ def test_no_mass_is_lost_off_the_grid(z, rate):
         assert (mass >= 0).all()
 
 
+def test_a_loss_that_may_be_infinite_in_any_step_counts_in_all_of_them():
+    """A step that tells all with probability p: T steps do with 1 - (1 - p)^T."""
+    chance, n_steps = 1e-3, 50
+    mass = np.zeros(256)
+    mass[128] = 1.0 - chance  # otherwise nothing is learnt: the loss is 0
+    composed = subsampling._compose(mass, chance, 0.01, n_steps)
+    exact = -math.expm1(n_steps * math.log1p(-chance))
+    assert (composed >= exact).all()
+    assert composed[-2] <= 1.05 * exact
+
+
 def test_transform_rounds_less_than_it_is_allowed():
     z, rate, n_steps = 1.0, 0.2, 8
     half = 1 << 11

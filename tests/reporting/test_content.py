@@ -172,6 +172,23 @@ def test_effects_are_what_predictions_change_by(name):
         assert found["colour", "red"] == pytest.approx(margins[0] - margins.mean())
 
 
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_bins_are_described_by_the_values_that_fall_into_them(scale):
+    column = skdp.Numeric(5, 1005, scale=scale, bins=4)
+    schema = skdp.Schema({"gain": column}, target=("y", skdp.Numeric(0, 1)))
+    made = skdp.LinearRegression(schema=schema)
+    made._set_fitted(np.zeros((5, 1)), schema, True)
+    made._errors = "There are no standard errors."
+    (output,) = compute_effects(made)
+    labels = [effect.label for effect in output.effects]
+    for place, label in enumerate(labels):
+        low, high = (float(end.replace(",", "")) for end in label.split(" to "))
+        room = 0.05 * (high - low)  # what is written is rounded
+        inside = np.array([low + room, high - room])
+        assert column.compute_features(inside).tolist() == [place, place]
+    assert len(labels) == 4
+
+
 def test_classes_are_told_apart_and_sum_to_nothing():
     found = compute_effects(model("softmax"))
     assert [one.class_name for one in found] == ["ill", "well", "worse"]

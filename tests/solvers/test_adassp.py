@@ -109,6 +109,9 @@ def test_one_row_more_moves_it_no_further_where_their_number_is_private(monkeypa
             known = replace(problem, n_rows=12)
             adassp(known, calibration="paper", **OPTIONS)
         values.append(seen[0].total)
+    # Weyl's bound, and what fading takes off the largest value: 12 R² over 48 rows.
+    stated = (1 + 12 / 48) * known.row_norm**2
+    assert stated <= values[0].sensitivity <= 1.001 * stated
     for one, other in pairwise(values):
         assert one.sensitivity == other.sensitivity
         assert distance(one, other) <= one.sensitivity

@@ -227,6 +227,18 @@ def test_printed_noise_costs_far_less_than_it_claims(neighbours):
     assert once <= printed.record.spent_epsilon * 1.01
 
 
+@pytest.mark.parametrize(("neighbours", "apart"), [("zero-out", 1), ("replace-one", 2)])
+def test_printed_noise_on_whole_tables_costs_as_many_gaussian_releases(
+    neighbours, apart
+):
+    """z is told relative to one record's part, and a replaced record has two parts."""
+    options = {"form": "analysed", "calibration": "paper", "rate": 1.0, "n_steps": 6}
+    problem = problem_of(neighbours=neighbours)
+    solved = dp_sgd(problem, random_state=0, **options, **BUDGET)
+    z = solved.settings["noise_multiplier"]
+    assert solved.record.spent == pytest.approx(6 * (apart / z) ** 2, rel=1e-9)
+
+
 def test_analysed_steps_shrink_and_stay_in_the_ball():
     problem, steps = problem_of(), []
     dp_sgd(

@@ -65,6 +65,13 @@ def test_code(cell, code):
     assert LEVELS.code(cell) == code
 
 
+@pytest.mark.parametrize("store", [np.array, pa.array])
+def test_not_a_number_is_not_a_category_however_it_is_written(store):
+    found = keys(store(["nan", "+nan", "-nan", " +NaN ", "nano", "+na"]))
+    assert found.codes.tolist() == [-1, -1, -1, -1, 0, 1]
+    assert found.values == ["nano", "+na"]
+
+
 def test_an_integer_that_python_will_not_write():
     assert LEVELS.code(10**5000) == -1
     assert number(10**5000) == inf

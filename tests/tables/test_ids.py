@@ -83,6 +83,16 @@ def test_a_date_is_the_same_id_however_it_is_stored(column):
     assert {type(part) for pair in pairs for part in pair} == {str}
 
 
+def test_a_day_is_the_same_id_in_both_of_arrows_types():
+    """One counts days, the other milliseconds."""
+    days = [datetime.date(1980, 1, 1), datetime.date(2026, 12, 31), None]
+    for kind in (pa.date32(), pa.date64()):
+        for cells in (pa.array(days, kind), pa.array(days, kind).dictionary_encode()):
+            found = find_ids([readers.read_column(cells, "id")])
+            assert found.values == ["1980-01-01", "2026-12-31"]
+            assert found.codes.tolist() == [0, 1, -1]
+
+
 def test_lengths_of_time_identify_nobody():
     lengths = np.array([1, 2], "m8[s]")
     for cells in (lengths, pa.array(lengths), np.array(lengths.tolist(), object)):
@@ -117,6 +127,7 @@ def test_files_have_the_ids_of_frames(tmp_path):
         ([uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=1)], [2, 1, 2]),
         (["9" * 30, "9" * 29 + "8", "9" * 30], [2, 1, 2]),
         (["1e5", "100000", "12e345", "13e345"], [1, 1, 1, 1]),
+        (["nan", "+nan", "-NaN", " +NAN", "NA", "null", "?"], [0] * 7),
         ([[1], {}, object(), "a"], [0, 0, 0, 1]),
         (pl.Series([2**63 - 1, None, 2**63 - 1]), [2, 0, 2]),
     ],

@@ -188,6 +188,7 @@ class PrivateLinearModel(
         private_rows = self.neighbours == "add-remove"
         where = self.engine, self.n_threads
         table, y, weight, unit, engine = place_table(X, y, sample_weight, unit, *where)
+        weight = accept_column(weight, "sample_weight")
         opened = open_table(
             table,
             y,
@@ -209,7 +210,7 @@ class PrivateLinearModel(
             read_records,
             opened.table,
             target=opened.y,
-            sample_weight=accept_column(weight, "sample_weight"),
+            sample_weight=weight,
             class_weight=None if balanced else self.class_weight,
             intercept=self.fit_intercept,
             max_weight=self.max_weight,

@@ -210,7 +210,9 @@ def _release_eigenvalue(
     d·2⁻⁵²·NR², where N is the exact number of rows. The computation uses bisection,
     which terminates for every matrix. λ_min is clipped to nR², where n is the public or
     released number of rows. If N is private, λ_min is also multiplied by `fade`, which
-    is below 1 if N is larger than the M of `certified.count_covered_rows`.
+    is below 1 if N is larger than the M of `certified.count_covered_rows`. A row then
+    changes the factor by 1/M, and the product by at most nR²/M more. (An additional row
+    raises λ_min and lowers the factor, so the sum of both bounds is on the safe side.)
     """
     exact = adder.gram().astype(np.float64) * math.ldexp(1.0, -2 * FEATURE_BITS)
     first = eigvalsh(exact, subset_by_index=[0, 0], driver="evx", check_finite=False)
