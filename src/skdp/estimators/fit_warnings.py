@@ -339,16 +339,22 @@ class ScoreMixin:
     This class must come before scikit-learn's mixin in the list of bases.
     """
 
+    def _compute_score(self, X: Any, y: Any, sample_weight: Any) -> float:
+        raise NotImplementedError
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy of a classifier or the R² of a regressor.
+        """Return the accuracy of classes, the R² of numbers or the D² of counts.
+
+        The scores are those of scikit-learn. Labels are compared with classes as in a
+        fit, so 1, "1" and True may be the same label. A label that is not among the
+        classes counts as a wrong answer.
 
         A score is computed without noise, so use rows that need no protection. A score
         on the table that the model was fitted to is not private. A `NotPrivateWarning`
         says so, once per fit.
         """
         _warn_if_training(self, X)
-        score: Any = super().score  # type: ignore[misc]  # of the mixin that follows
-        return float(score(X, accept_column(y), sample_weight))
+        return float(self._compute_score(X, accept_column(y), sample_weight))
 
 
 def _warn_if_training(model: Any, table: Any) -> None:
@@ -366,5 +372,5 @@ def _warn_if_training(model: Any, table: Any) -> None:
         "The score on the table that the model was fitted to is not private, because "
         "no budget pays for it. Score on rows that need no protection.",
         NotPrivateWarning,
-        stacklevel=3,
+        stacklevel=find_caller(),
     )
