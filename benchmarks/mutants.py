@@ -1,6 +1,7 @@
 """Plant privacy mistakes, one at a time, and see which test catches each.
 
-A mistake is a file of ``tests/mutants``: a text of the source and what takes its place.
+A mistake is a file of ``tests/mutants``: a function, a text of it, and what takes its
+place. The test that caught it last time is run first.
 Each is planted in a copy of the source and the tests, and its tests are run there until
 one fails. The same tests pass without it: they run first, all of them, in a copy that
 nothing is planted in. A mistake that no test catches makes the exit code 1.
@@ -21,9 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -31,7 +31,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
-BUGS = ROOT / "tests" / "mutants"
+sys.path.insert(0, str(ROOT / "tests"))
+
+from planted import BUGS, Bug, read_bugs  # noqa: E402
+
 #: What is run for a mistake that does not say which tests should catch it; short ones
 #: come first.
 FAST = (
@@ -99,38 +102,6 @@ plants all of them (`--only NAME` plants one, `--write` renews this page).
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bug:
-    """A mistake, as its file describes it."""
-
-    name: str
-    title: str
-    leaks: str
-    file: str
-    before: str
-    after: str
-    author: str
-    tests: tuple[str, ...] = FAST
-
-    @classmethod
-    def read(cls, path: Path) -> Bug:
-        """Read one file of `BUGS`."""
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-        tests = tuple(given.pop("tests", ()) or FAST)
-        return cls(name=path.stem, tests=tests, **given)
-
-    def planted(self, copy: Path) -> str:
-        """Return the source of a copy with the mistake in it."""
-        source = (copy / "src" / "skdp" / self.file).read_text(encoding="utf-8")
-        times = source.count(self.before)
-        if times != 1:
-            raise SystemExit(
-                f"{self.name}: its text must occur once in {self.file}. It occurs "
-                f"{times} times: write it anew."
-            )
-        return source.replace(self.before, self.after)
-
-
 @dataclass(frozen=True)
 class Found:
     """What became of a mistake; `caught` is a test, or empty."""
@@ -192,19 +163,34 @@ def tried(bug: Bug, healthy: Path, folder: Path, sick: list[str]) -> tuple[Found
     """Plant a mistake and run its tests until one fails; also what was printed."""
     copy = folder / bug.name
     copied(healthy, copy)
-    planted = bug.planted(copy)
-    (copy / "src" / "skdp" / bug.file).write_text(planted, encoding="utf-8")
+    package = copy / "src" / "skdp"
+    file, planted = bug.plant(package)
+    (package / file).write_text(planted, encoding="utf-8")
     start = time.monotonic()
     left_out = [f"--deselect={test}" for test in sick]
-    code, printed = run_tests(copy, bug.tests, "-x", "--tb=short", *left_out)
+    options = ("-x", "--tb=short", *left_out)
+    code, printed = -1, ""
+    if before := _recall(bug.name):  # the test that caught it last time is likely to
+        code, printed = run_tests(copy, (before,), *options)
+    if code != 1:
+        code, printed = run_tests(copy, bug.tests, *options)
     took = time.monotonic() - start
     shutil.rmtree(copy)
     failed = failures(printed)
     caught = failed[0] if code == 1 and failed else ""
     found = Found(
-        bug.name, bug.author, bug.title, bug.file, bug.leaks, caught, round(took, 1)
+        bug.name, bug.author, bug.title, file, bug.leaks, caught, round(took, 1)
     )
     return found, printed
+
+
+def _recall(name: str) -> str:
+    """Return the test that caught a bug when the table was written, or nothing."""
+    table = ROOT / "docs" / "evidence" / "mutants.csv"
+    with table.open(encoding="utf-8", newline="") as file:
+        return next(
+            (r["caught"] for r in csv.DictReader(file) if r["name"] == name), ""
+        )
 
 
 def fail_without(bugs: list[Bug], healthy: Path, jobs: int, bar: Progress) -> list[str]:
@@ -272,8 +258,9 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="renew the table in docs")
     parser.add_argument("--log", type=Path, help="a folder for what the tests print")
     given = parser.parse_args()
-    names = given.only or sorted(path.stem for path in BUGS.glob("*.toml"))
-    bugs = [Bug.read(BUGS / f"{name}.toml") for name in names]
+    known = read_bugs()
+    bugs = [known[name] for name in given.only or known]
+    bugs = [bug if bug.tests else replace(bug, tests=FAST) for bug in bugs]
     console, start = Console(), time.monotonic()
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn())
     bar = Progress(*columns, TimeElapsedColumn(), console=console)
@@ -282,7 +269,7 @@ def main() -> int:
         healthy = folder / "healthy"
         copied(ROOT, healthy)
         for bug in bugs:
-            bug.planted(healthy)
+            bug.plant(healthy / "src" / "skdp")
         sick = fail_without(bugs, healthy, given.jobs, bar)
         for test in sick:
             console.print(f"left out, fails without any bug: {test}", markup=False)

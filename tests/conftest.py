@@ -41,7 +41,7 @@ SLOW = (
     "test_project.py",
 )
 #: Folders and files with tests of what seeds give, or of the generator.
-SHOWN = {"docs", "cli", "experiments", "privacy", "test_summary.py"}
+SHOWN = {"oracle", "docs", "cli", "experiments", "privacy", "test_summary.py"}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,29 +7,31 @@ from pathlib import Path
 
 import pytest
 
+from planted import BUGS as FOLDER
+from planted import read_bugs
+
 ROOT = Path(__file__).resolve().parents[1]
-BUGS = {
-    path.stem: tomllib.loads(path.read_text(encoding="utf-8"))
-    for path in sorted((ROOT / "tests" / "mutants").glob("*.toml"))
-}
-KEYS = {"title", "leaks", "file", "before", "after", "author"}
+SOURCE = ROOT / "src" / "skdp"
+BUGS = read_bugs()
+KEYS = {"title", "leaks", "before", "after", "author"}
 
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_applies_exactly_once_to_a_source_that_can_be_read(name):
     bug = BUGS[name]
-    assert set(bug) - {"tests"} == KEYS
-    assert all(bug[key] for key in ("title", "leaks", "file", "before"))
-    assert bug["author"] in ("a", "b")
-    source = (ROOT / "src" / "skdp" / bug["file"]).read_text(encoding="utf-8")
-    assert source.count(bug["before"]) == 1
-    planted = source.replace(bug["before"], bug["after"])
+    keys = set(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")))
+    assert keys - {"tests"} in (KEYS | {"function"}, KEYS | {"file"})
+    assert bug.title
+    assert bug.leaks
+    assert bug.author in ("a", "b")
+    file, planted = bug.plant(SOURCE)
+    source = (SOURCE / file).read_text(encoding="utf-8")
     assert ast.dump(ast.parse(planted)) != ast.dump(ast.parse(source))
 
 
-@pytest.mark.parametrize("name", [name for name, bug in BUGS.items() if "tests" in bug])
+@pytest.mark.parametrize("name", [name for name, bug in BUGS.items() if bug.tests])
 def test_the_tests_that_should_catch_it_exist(name):
-    for test in BUGS[name]["tests"]:
+    for test in BUGS[name].tests:
         path, *functions = test.split("::")
         source = (ROOT / path).read_text(encoding="utf-8")
         assert all(f"def {function}(" in source for function in functions)
@@ -37,8 +39,8 @@ def test_the_tests_that_should_catch_it_exist(name):
 
 def test_there_are_enough_of_them_and_no_two_are_the_same():
     assert len(BUGS) >= 25
-    assert sum(bug["author"] == "b" for bug in BUGS.values()) >= 5
-    planted = {(bug["file"], bug["before"], bug["after"]) for bug in BUGS.values()}
+    assert sum(bug.author == "b" for bug in BUGS.values()) >= 5
+    planted = {(bug.function, bug.file, bug.before, bug.after) for bug in BUGS.values()}
     assert len(planted) == len(BUGS)
 
 

@@ -202,3 +202,26 @@ def test_ids_may_be_a_series_of_dask(client, frame, caplog):
 
 def _list_parts(folder):
     return [Part(path) for path in sorted(folder.iterdir())]
+
+
+def test_partitions_whose_rows_change_their_order_have_the_same_bits(client, frame):
+    """A partition may be computed several times, after a join in any order."""
+    n_rows = len(frame)
+    here = model().fit(frame)
+    word = skdp.discover(
+        frame[["age", "job", "who"]], epsilon=5.0, unit="who", random_state=1
+    )
+    there = dd.from_pandas(frame, npartitions=3).map_partitions(
+        lambda part: part.sample(frac=1), meta=frame.iloc[:0]
+    )
+    assert there.compute().index.tolist() != list(range(n_rows))
+    assert (model().fit(there).weights_ == here.weights_).all()
+    rows = replace(SCHEMA, unit=None)
+    apart = model(schema=rows).fit(there.drop(columns="who"), unit=there["who"])
+    assert (apart.weights_ == here.weights_).all()
+    for table, unit in (
+        (there[["age", "job", "who"]], "who"),
+        (there[["age", "job"]], there["who"]),
+    ):
+        found = skdp.discover(table, epsilon=5.0, unit=unit, random_state=1)
+        assert found.schema.columns == word.schema.columns

@@ -16,8 +16,6 @@ from skdp.descent.samplings import Sampling
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, check
 
-__all__ = ["LAWS", "FollowingLaw", "Law"]
-
 Law = Literal["fixed", "norms", "largest"]
 LAWS: tuple[Law, ...] = ("fixed", "norms", "largest")
 

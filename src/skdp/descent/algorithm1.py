@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skdp.descent.averages import Average
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.queries import BoundedSum
@@ -19,8 +20,6 @@ from skdp.schema import FloatArray, IntArray, check
 Sets = Callable[[int, np.random.Generator], Iterator[IntArray]]
 Query = Callable[[IntArray, FloatArray], BoundedSum]
 Update = Callable[[FloatArray, Released, IntArray], FloatArray]
-#: Weight of each iterate θ_1..θ_K in the average that ends an inner loop.
-Average = Callable[[int], FloatArray]
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,21 +31,6 @@ from skdp.descent.sampling_checks import (
 from skdp.models.registry import Registered
 from skdp.schema import FloatArray, IntArray, check, check_integer, count_in_words
 
-__all__ = [
-    "MAX_SUPPORT",
-    "SAMPLINGS",
-    "Blocks",
-    "ExplicitSets",
-    "Full",
-    "Independent",
-    "Nice",
-    "Sampling",
-    "ShuffledBlocks",
-    "SingleCoordinate",
-    "sketch",
-]
-
-
 MAX_SUPPORT = 1024
 """A sampling with more possible sets than this has ``support`` None."""
 

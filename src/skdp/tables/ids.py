@@ -130,6 +130,7 @@ class Ids:
 
     def count(self, source: Source, least: int = 1) -> RowCounts:
         """Count the rows of each person in one pass. `RowCounts` explains `least`."""
+        refuse_floats(source, self)
         counts = RowCounts(least)
         rows = COUNT_ROWS if self.given is None else readers.count_cells(self.given)
         for ids in self.read(source, max(1, rows)):
