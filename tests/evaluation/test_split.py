@@ -90,10 +90,12 @@ def test_folds_that_are_none_are_refused(n_splits):
 
 
 def test_groups_are_in_one_fold_and_as_long_as_the_table():
-    for train, test in skdp.RandomFolds().split(X, Y, np.zeros(N)):
+    for train, test in skdp.RandomFolds().split(X, Y, np.zeros(N, int)):
         assert sorted((len(train), len(test))) == [0, N]
-    with pytest.raises(ValueError, match="groups"):
-        next(skdp.RandomFolds().split(X, Y, np.zeros(N - 1)))
+    with pytest.raises(ValueError, match="groups must have as many rows"):
+        next(skdp.RandomFolds().split(X, Y, np.zeros(N - 1, int)))
+    with pytest.raises(ValueError, match="groups must not be floating-point"):
+        next(skdp.RandomFolds().split(X, Y, np.zeros(N)))
 
 
 #: Ids of which every fourth is missing, as libraries store them.
