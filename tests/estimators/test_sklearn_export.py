@@ -1,9 +1,5 @@
 """An ordinary pipeline of scikit-learn predicts the same, for every kind of column."""
 
-import pickle
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -163,27 +159,6 @@ def test_no_schema():
     X = rng.uniform(0, 4, size=(N, 3))
     model = LinearRegression(bounds=(0, 4), target_bounds=(0, 12)).fit(X, COUNTS)
     assert_same(model.to_sklearn(), model, X)
-
-
-def test_it_pickles_without_skdp(tmp_path):
-    columns = {name: COLUMNS[name] for name in KINDS}  # pairs need a function of skdp
-    model = fitted("binary", columns, TABLE)
-    ordinary = model.to_sklearn()
-    (tmp_path / "model").write_bytes(pickle.dumps(ordinary))
-    TABLE.to_pickle(tmp_path / "table")
-    code = f"""
-import pickle, sys, pandas, numpy
-class Blocked:
-    def find_spec(self, name, *_):
-        assert not name.startswith("skdp"), name
-sys.meta_path.insert(0, Blocked())
-model = pickle.loads(open({str(tmp_path / "model")!r}, "rb").read())
-table = pandas.read_pickle({str(tmp_path / "table")!r})
-numpy.save({str(tmp_path / "chance.npy")!r}, model.predict_proba(table))
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-    chance = np.load(tmp_path / "chance.npy")
-    np.testing.assert_array_equal(chance, ordinary.predict_proba(TABLE))
 
 
 def test_what_it_cannot_do_is_said():

@@ -11,6 +11,9 @@ from sklearn import metrics
 import skdp
 from skdp.evaluation.margin_bins import BINS_SHARE, _find_range
 from skdp.evaluation.metrics import list_metrics
+from skdp.evaluation.score_cells import Column
+from skdp.evaluation.score_formulas import CURVE
+from skdp.evaluation.uncertainty import PlausibleCounts, score_calibration
 from skdp.privacy.accountant import gdp_mu
 
 N = 3000
@@ -21,6 +24,7 @@ Y = (RNG.uniform(size=N) < 1 / (1 + np.exp(-2 * MARGIN))).astype(int)
 REAL = MARGIN + RNG.normal(size=N)
 COUNTS = RNG.poisson(np.exp(MARGIN / 3)).clip(0, 9)
 THREE = np.digitize(REAL, [-1.0, 1.0])
+RANGES = {"linear": (-8, 8), "poisson": (0, 9)}
 EXACT = {"epsilon": math.inf, "bounds": (0, 1), "n_steps": 60}
 
 
@@ -31,8 +35,8 @@ def fitted(kind, y, **given):
 LOGISTIC = fitted(skdp.LogisticRegression, Y, classes=[0, 1])
 SOFTMAX = fitted(skdp.LogisticRegression, THREE, classes=[0, 1, 2])
 SVC = fitted(skdp.LinearSVC, Y, classes=[0, 1])
-LINEAR = fitted(skdp.LinearRegression, REAL, target_bounds=(-8, 8))
-POISSON = fitted(skdp.PoissonRegressor, COUNTS, target_bounds=(0, 9))
+LINEAR = fitted(skdp.LinearRegression, REAL, target_bounds=RANGES["linear"])
+POISSON = fitted(skdp.PoissonRegressor, COUNTS, target_bounds=RANGES["poisson"])
 
 
 def truth(model, y, weight=None):
@@ -382,7 +386,7 @@ def test_public_mistakes_raise(given, message):
         skdp.evaluate(LOGISTIC, X, Y, **({"epsilon": 1.0} | given))
 
 
-@pytest.mark.parametrize("high", [1e-200, 1e200])
+@pytest.mark.parametrize("high", [1e-320, 1e-300, 1e-200, 1e200])
 def test_a_range_whose_square_is_no_float_is_refused(high):
     target = skdp.Numeric(0, high)
     schema = skdp.Schema({"a": skdp.Numeric(0, 1)}, target=("y", target))
@@ -396,8 +400,9 @@ def test_only_fitted_models_of_ours():
     for model, message in ((object(), "an skdp model"), (skdp.LinearSVC(), "fitted")):
         with pytest.raises(ValueError, match=message):
             skdp.evaluate(model, X, Y, epsilon=1.0)
-    with pytest.raises(ValueError, match="max_residual must be in"):
-        skdp.evaluate(LINEAR, X, REAL, epsilon=1.0, max_residual=17.0)
+    for bound in (17.0, 0.0, 1e-300):
+        with pytest.raises(ValueError, match="max_residual must be in"):
+            skdp.evaluate(LINEAR, X, REAL, epsilon=1.0, max_residual=bound)
 
 
 def test_a_ledger_is_charged_and_can_refuse(tmp_path):
@@ -419,6 +424,35 @@ def test_a_number_of_rows_that_is_found_to_be_none_divides_nothing(model):
     known = list_metrics(model, model.schema_)
     found = skdp.evaluate(model, X[:0], Y[:0], metrics=known, **given)
     assert all(math.isfinite(score.value) for score in found.scores.values())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_intervals_are_ordered_and_within_the_range_of_their_score(name):
+    """Noise moves a score of one row far out of its range."""
+    model, y = MODELS[name]
+    width = 1.0 if hasattr(model, "classes_") else float(np.ptp(RANGES[name]))
+    largest = {"log_loss": 5.0, "rmse": width, "mae": width, "mse": width**2}
+    largest["deviance"] = 2 * 16 * width
+    for seed in range(4):
+        given = {"delta": 1e-6, "random_state": seed, "neighbours": "add-remove"}
+        known = list_metrics(model, model.schema_)
+        found = skdp.evaluate(model, X[:1], y[:1], epsilon=0.5, metrics=known, **given)
+        for metric, score in found.scores.items():
+            assert score.low <= score.value <= score.high <= largest.get(metric, 1.0)
+            assert score.low >= (-1 if metric in ("r2", "d2") else 0)
+            assert 0 <= score.noise_std <= largest.get(metric, 2.0)
+        for one in found.calibration:
+            assert 0 <= one.rate_low <= one.rate <= one.rate_high <= 1
+
+
+def test_the_lower_end_of_a_calibration_error_is_at_most_one():
+    """Found with one row: noise made the sum of the gaps larger than n."""
+    column = Column(name=CURVE, size=9, divide=lambda rows: (rows, rows))
+    cells = np.array([0.0, 0.0, 12.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0])
+    for std in (0.0, 0.5, 3.0):
+        score = score_calibration(PlausibleCounts([column], cells, std, 1.0), 0.95)
+        assert 0 <= score.low <= score.value <= score.high == 1.0
+        assert score.high - score.low >= score.noise_std or std == 0.0
 
 
 def test_targets_are_cut_no_closer_than_residuals():

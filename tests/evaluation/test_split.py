@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from scipy import sparse, stats
 from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 
 import skdp
@@ -97,5 +98,85 @@ def test_folds_that_are_none_are_refused(n_splits):
 def test_groups_are_in_one_fold_and_as_long_as_the_table():
     for train, test in skdp.RandomFolds().split(X, Y, np.zeros(N, int)):
         assert sorted((len(train), len(test))) == [0, N]
-    with pytest.raises(ValueError, match="groups"):
-        next(skdp.RandomFolds().split(X, Y, np.zeros(N - 1)))
+    with pytest.raises(ValueError, match="groups must have as many rows"):
+        next(skdp.RandomFolds().split(X, Y, np.zeros(N - 1, int)))
+    with pytest.raises(ValueError, match="groups must not be floating-point"):
+        next(skdp.RandomFolds().split(X, Y, np.zeros(N)))
+
+
+#: Ids of which every fourth is missing, as libraries store them.
+PEOPLE = ["a", "b", "c", None] * (N // 4)
+ABSENT = {
+    "None": None,
+    "nan": np.nan,
+    "NaT": pd.NaT,
+    "NA": pd.NA,
+    "empty": "",
+    "blank": " ",
+    "text": "NA",
+}
+COLUMNS = {
+    name: np.array(["a", "b", "c", value] * (N // 4), dtype=object)
+    for name, value in ABSENT.items()
+} | {
+    "list": PEOPLE,
+    "texts": np.array(["a", "b", "c", "nan"] * (N // 4)),
+    "strings": pd.Series(PEOPLE, dtype="string"),
+    "category": pd.Series(PEOPLE, dtype="category"),
+    "objects": pd.Series(PEOPLE, dtype=object),
+    "integers": pd.Series([1, 2, 3, None] * (N // 4), dtype="Int64"),
+    "masked": np.ma.masked_array([1, 2, 3, 4] * (N // 4), [0, 0, 0, 1] * (N // 4)),
+    "dates": pd.Series(
+        np.array(["2020-01-01", "2020-01-02", "2021-01-01", "NaT"] * (N // 4), "M8[s]")
+    ),
+    "polars": pl.Series(PEOPLE),
+    "arrow": pa.chunked_array([PEOPLE]),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_the_fold_of_a_row_without_an_id_is_drawn_by_itself(name):
+    """Every kind of missing id, also through scikit-learn."""
+    sizes = []
+    for _ in range(5):
+        folds = np.full(N, -1)
+        split = skdp.RandomFolds(3).split(X, groups=COLUMNS[name])
+        for number, (outside, inside) in enumerate(split):
+            assert len(outside) + len(inside) == N
+            folds[inside] = number
+        known, unknown = folds.reshape(-1, 4)[:, :3], folds[3::4]
+        assert (known == known[0]).all()  # all rows of a person are in one fold
+        sizes.append(np.bincount(unknown, minlength=3))
+    # N/4 rows by themselves are in all folds, and in other folds each time.
+    assert np.min(sizes) > 10  # 50 are expected, give or take 6
+    assert len({tuple(one) for one in sizes}) > 1
+    assert stats.chisquare(np.sum(sizes, axis=0)).pvalue > 1e-7
+    found = cross_val_predict(
+        DummyClassifier(), X, Y, groups=COLUMNS[name], cv=skdp.RandomFolds(2)
+    )
+    assert len(found) == N
+
+
+def test_private_models_are_cross_validated_by_persons_with_missing_ids():
+    """As the guide to persons recommends."""
+    model = skdp.LogisticRegression(
+        bounds=(0, 1), classes=[0, 1], n_steps=1, engine="reference"
+    )
+    for groups in (COLUMNS["None"], np.full(N, None), pd.Series([None] * N)):
+        found = cross_val_predict(model, X, Y, groups=groups, cv=skdp.RandomFolds(2))
+        assert set(found) <= {0, 1}
+
+
+def test_one_missing_id_changes_no_other_fold():
+    """A row whose id is missing keeps the folds of all others, for the same key."""
+    ids = np.array([f"p{i % 50}" for i in range(N)], dtype=object)
+    without = ids.copy()
+    without[7] = None
+    folds = [
+        [
+            set(inside) - {7}
+            for _, inside in skdp.RandomFolds(3, random_state=1).split(X, groups=g)
+        ]
+        for g in (ids, without)
+    ]
+    assert folds[0] == folds[1]

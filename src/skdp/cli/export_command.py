@@ -36,6 +36,7 @@ def export(
 
     Both make the same predictions and are as private as the model. A .joblib file is a
     pickle, which can run code when it is loaded. So load only files that you trust.
+    skdp must be installed to load it. An .onnx file needs no skdp.
     """
     from skdp.schema import check
 

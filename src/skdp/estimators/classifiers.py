@@ -9,13 +9,18 @@ import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn import linear_model, svm
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.fit_warnings import ScoreMixin
 from skdp.estimators.preparation import LEVELS
 from skdp.models.losses import Logistic, Loss, SmoothedHinge, Softmax
+from skdp.privacy.encoding import Coded
 from skdp.schema import Categorical, FloatArray, Schema, Target, check
 from skdp.schema.validation import list_values
+from skdp.tables import readers
+from skdp.tables.batches import check_rows
+from skdp.tables.cells import Levels, codes
 
 
 class PrivateClassifier(ScoreMixin, ClassifierMixin, PrivateLinearModel):
@@ -53,6 +58,18 @@ class PrivateClassifier(ScoreMixin, ClassifierMixin, PrivateLinearModel):
         if margins.shape[1] == 1:
             return self.classes_[(margins[:, 0] > 0).astype(int)]
         return self.classes_[np.argmax(margins, axis=1)]
+
+    def _compute_score(self, X: Any, y: Any, sample_weight: Any) -> float:
+        """Return the share of rows, or of their weights, with the right label."""
+        predicted, column = self.predict(X), self.schema_.target_column
+        assert isinstance(column, Categorical)
+        cells = codes(readers.read_column(y, "y"), Levels(column))
+        found = column.compute_features(Coded(cells, column.levels))
+        check_rows(len(found) == len(predicted), "y")
+        known = found < len(column.levels)
+        right = known & (self.classes_[np.where(known, found, 0)] == predicted)
+        weights: Any = {"sample_weight": sample_weight}
+        return float(accuracy_score(np.ones_like(right), right, **weights))
 
     def _count_classes(self, target: Target, at_most: int | None = None) -> int:
         """Return the number of classes.

@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from skdp.privacy.encoding import Batch
 from skdp.schema import (
+    Categorical,
     Column,
     FloatArray,
     Layout,
+    Numeric,
     Pair,
     Schema,
     level_key,
@@ -77,14 +80,44 @@ def _shorten(parts: list[Any], dense: list[bool], row_norm: float) -> None:
         parts[i] = parts[i] * np.asarray(factor)[:, None]
 
 
-@np.errstate(all="ignore")
-def expand_pair(cells: Any, pair: Pair) -> FloatArray:
-    """Return the coordinates (n, width) of a pair, from the cells of its two columns.
+def read_numbers(table: Any) -> FloatArray:
+    """Return the cells of a table as numbers (n, width), with nan for missing cells.
 
-    `cells` is a data frame or an array with the two columns.
+    A cell is read as a model reads it (see `skdp.tables.cells`), whatever its type.
+    """
+    columns = _split_columns(table)
+    schema = Schema(dict.fromkeys(columns, Numeric(0.0, 1.0)))
+    parts = [np.zeros((0, len(columns)))]
+    for batch in batches(columns, schema):
+        cells = [np.asarray(batch.columns[name], np.float64) for name in columns]
+        parts.append(np.column_stack(cells))
+    return np.concatenate(parts)
+
+
+def read_levels(table: Any, column: Categorical) -> npt.NDArray[Any]:
+    """Return the level of each cell as a string (n, 1), or None for unknown cells.
+
+    `table` has one column. A cell finds its level as in a model (see
+    `skdp.tables.cells`), whatever its type.
+    """
+    texts = [convert_to_text(level) for level in column.levels]
+    values = np.array([*texts, None], dtype=object)
+    parts = [values[:0]]
+    columns = _split_columns(table)
+    for batch in batches(columns, Schema(dict.fromkeys(columns, column))):
+        (cells,) = batch.columns.values()
+        parts.append(values[column.compute_features(cells)])
+    return np.concatenate(parts)[:, None]
+
+
+@np.errstate(all="ignore")
+def expand_pair(table: Any, pair: Pair) -> FloatArray:
+    """Return the coordinates (n, width) of a pair, from a table with its two columns.
+
+    The cells are read as a model reads them (see `skdp.tables.cells`).
     """
     names = (pair.first, pair.second)
-    table = {name: np.asarray(cells)[:, i] for i, name in enumerate(names)}
+    table = dict(zip(names, _split_columns(table).values(), strict=True))
     columns: dict[str, Column] = dict(zip(names, pair.columns, strict=True))
     schema = Schema(columns | {"pair": pair})
     parts = [np.zeros((0, pair.width))]
@@ -98,6 +131,22 @@ def expand_pair(cells: Any, pair: Pair) -> FloatArray:
             part[np.arange(len(part)), place] += share
         parts.append(part[:, :-1])
     return np.concatenate(parts)
+
+
+def _split_columns(table: Any) -> dict[str, Any]:
+    """Return the columns of a frame, an array or a sparse matrix, each with its type.
+
+    An array of the whole frame would have a type that all columns share. Booleans
+    beside floats, for example, would become numbers.
+    """
+    if hasattr(table, "iloc"):
+        columns = [table.iloc[:, i] for i in range(table.shape[1])]
+    elif hasattr(table, "get_columns"):  # of polars
+        columns = table.get_columns()
+    else:
+        dense = table.toarray() if hasattr(table, "toarray") else np.asanyarray(table)
+        columns = list(dense.T)
+    return {str(i): column for i, column in enumerate(columns)}
 
 
 def convert_to_user_units(

@@ -44,12 +44,15 @@ PACKAGE = str(Path(__file__).parents[1])
 EXPECTED = 0.5
 #: Thresholds below which a column is in doubt, for values scaled to [0, 1].
 #: AT_END: mean distance from an end of the range, or share of rows that do not have the
-#: most frequent level. AT_DEFAULT: mean square distance from the value that stands for
-#: missing cells. STILL: variance. (For comparison, a standard normal variable with
-#: the range [-5, 5] has the variance 0.01 after scaling.)
+#: most frequent level. AT_DEFAULT: share of a curve's rows that are not at the value
+#: that stands for missing cells. STILL: variance, or mean square distance from the
+#: value that stands for missing cells. (For comparison, a standard normal variable with
+#: the range [-5, 5] has the variance 0.01 after scaling. On a log scale, a variable
+#: that mostly varies by a factor of three either way may have 0.002.)
 AT_END, AT_DEFAULT, STILL = 0.02, 0.008, 0.0008
-#: FALSE_ALARM: probability that noise alone causes a doubt in a fit. SURELY: smallest
-#: number of standard deviations of the noise that counts as a real difference.
+#: FALSE_ALARM: if all columns are above these thresholds, the probability that noise
+#: causes any doubt in a fit is at most this. SURELY: smallest number of standard
+#: deviations of the noise that counts as a real difference.
 FALSE_ALARM, SURELY = 1e-3, 4.0
 #: Allowance for the rounding of cells to the grid.
 EXACT = 1e-6
@@ -226,7 +229,9 @@ def _doubt_numbers(group: Group, column: Numeric, found: _Sums) -> str | None:
     square = second - 2.0 * default * first + default**2
     near = abs(first - default) < found.surely * noise + EXACT
     noise_of_square = math.hypot(spread, 2.0 * default * noise)
-    if near and found.is_negligible(square, noise_of_square, AT_DEFAULT):
+    # Cells that are all near `missing` look as if they were missing. A column that is
+    # spread as little as that is in doubt anyway, so its own spread is the threshold.
+    if near and found.is_negligible(square, noise_of_square, STILL):
         return "(nearly) all cells seem to be missing or not numbers."
     noise_of_variance = math.hypot(spread, 2.0 * first * noise)
     if found.is_negligible(second - first**2, noise_of_variance, STILL):
@@ -339,16 +344,22 @@ class ScoreMixin:
     This class must come before scikit-learn's mixin in the list of bases.
     """
 
+    def _compute_score(self, X: Any, y: Any, sample_weight: Any) -> float:
+        raise NotImplementedError
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy of a classifier or the R² of a regressor.
+        """Return the accuracy of classes, the R² of numbers or the D² of counts.
+
+        The scores are those of scikit-learn. Labels are compared with classes as in a
+        fit, so 1, "1" and True may be the same label. A label that is not among the
+        classes counts as a wrong answer.
 
         A score is computed without noise, so use rows that need no protection. A score
         on the table that the model was fitted to is not private. A `NotPrivateWarning`
         says so, once per fit.
         """
         _warn_if_training(self, X)
-        score: Any = super().score  # type: ignore[misc]  # of the mixin that follows
-        return float(score(X, accept_column(y), sample_weight))
+        return float(self._compute_score(X, accept_column(y), sample_weight))
 
 
 def _warn_if_training(model: Any, table: Any) -> None:
@@ -366,5 +377,5 @@ def _warn_if_training(model: Any, table: Any) -> None:
         "The score on the table that the model was fitted to is not private, because "
         "no budget pays for it. Score on rows that need no protection.",
         NotPrivateWarning,
-        stacklevel=3,
+        stacklevel=find_caller(),
     )

@@ -6,19 +6,35 @@ function that renders the column's feature map.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable
+import math
+import sys
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from skdp.estimators.feature_map import convert_to_numbers, convert_to_text
+from skdp.estimators.feature_map import convert_to_numbers
 from skdp.schema import Categorical, FloatArray, Numeric, Pair, Vector, check
+from skdp.tables.cells import MISSING, Levels, codes, is_exact, number
 
 #: Versions of the operator sets, which every runtime since 2021 supports.
 OPSETS = {"": 15, "ai.onnx.ml": 2}
 IR_VERSION = 8
+#: The same for graphs with inputs of strings, which every runtime since 2024 supports.
+#: Older operators cannot look into strings.
+OPSETS_OF_TEXTS = {"": 20, "ai.onnx.ml": 2}
+IR_VERSION_OF_TEXTS = 9
+
+#: The characters that `str.strip` removes, for use between the brackets of a regular
+#: expression. They stand for themselves, because syntaxes disagree on escapes.
+_BLANKS = "".join(c for c in map(chr, range(sys.maxunicode + 1)) if c.isspace())
+#: The strings, without blanks around them, that `skdp.tables.cells` takes as numbers.
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(?i:inf(inity)?)"
+#: Smaller integers are exact as doubles.
+_EXACT = 2.0**53
 
 
 def make_onnx_model(model: Any) -> Any:
@@ -33,10 +49,16 @@ def make_onnx_model(model: Any) -> Any:
     -----
     The graph has one input per column, with the column's name and shape (n, 1). Inputs
     are doubles, with nan for a missing cell and 1 and 0 for true and false. The input
-    of a categorical column is a string, written as in the schema, unless all of its
-    levels are numbers or booleans. Any other string, such as an empty one, is an
-    unknown level. If the model was fitted to an array and no input is a string, there
-    is a single input ``X`` of doubles instead.
+    of a categorical column is a string, unless all of its levels are booleans or
+    numbers that doubles represent exactly. If the model was fitted to an array and no
+    input is a string, there is a single input ``X`` of doubles instead.
+
+    A string finds its level as in `model`: the cells ``"1"``, ``"01"``, ``"1.0"`` and
+    ``"true"`` are the level 1. A string that is no level, such as an empty one, counts
+    as missing. ONNX cannot remove the blanks around a string. The graph therefore
+    refuses a string with blanks around it, unless it is a level as it stands. It also
+    refuses unusual spellings of levels that are numbers of 2⁵³ or more, and numbers
+    that are out of the range of a double.
 
     The outputs of a classifier are ``label`` and ``probabilities``, or ``label`` and
     ``margin`` if the model has no probabilities. The output of a regressor is
@@ -86,7 +108,8 @@ def _holds_texts(column: Any) -> bool:
     """Return whether the graph takes the cells of a column as strings."""
     if not isinstance(column, Categorical):
         return False
-    return convert_to_numbers(column.levels) is None
+    numbers = convert_to_numbers(column.levels)
+    return numbers is None or not is_exact(numbers).all()
 
 
 class _Graph:
@@ -100,6 +123,9 @@ class _Graph:
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
         self._outputs: list[Any] = []
+        self._opsets, self._ir_version = OPSETS, IR_VERSION
+        #: The codes of the levels of categorical columns, by the names of the cells.
+        self.codes: dict[str, str] = {}
 
     def _make_name(self) -> str:
         name = next(n for n in map(str, self._numbers) if n not in self._taken)
@@ -114,6 +140,8 @@ class _Graph:
         )
 
     def input(self, name: str, kind: str, width: int) -> str:
+        if kind == "STRING":
+            self._opsets, self._ir_version = OPSETS_OF_TEXTS, IR_VERSION_OF_TEXTS
         self._inputs.append(self._value(name, kind, width))
         return name
 
@@ -125,13 +153,36 @@ class _Graph:
         return name
 
     def node(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add an operator, and return the name of the operator's output."""
+        """Add an operator, and return the name of the operator's output.
+
+        An attribute ``name`` names the operator itself.
+        """
         name = self._make_name()
         made = self._onnx.helper.make_node(
             kind, list(inputs), [name], domain=domain, **attributes
         )
         self._nodes.append(made)
         return name
+
+    def largest(self, values: str) -> str:
+        """Return the largest value of each row, (n, 1)."""
+        if self._opsets is OPSETS:  # later, axes are an input
+            return self.node("ReduceMax", values, axes=[1], keepdims=1)
+        return self.node("ReduceMax", values, self.constant(np.array([1])), keepdims=1)
+
+    def matches(self, value: str, pattern: str) -> str:
+        """Return which strings match a regular expression as a whole."""
+        return self.node("RegexFullMatch", value, pattern=pattern)
+
+    def refuse(self, wrong: str, reason: str) -> str:
+        """Return zeros, but fail and state the reason if any element is true.
+
+        No operator raises an error, so a position is looked up that does not exist.
+        Runtimes add the node's name to their message.
+        """
+        place = self.cast(wrong, "INT64")
+        zero = self.constant(np.array([0], np.int64))
+        return self.node("Gather", zero, place, name=reason)
 
     def cast(self, value: str, kind: str) -> str:
         return self.node("Cast", value, to=getattr(self._onnx.TensorProto, kind))
@@ -150,9 +201,12 @@ class _Graph:
         graph = helper.make_graph(
             self._nodes, name, self._inputs, self._outputs, self._constants
         )
-        opsets = [helper.make_opsetid(*pair) for pair in OPSETS.items()]
+        opsets = [helper.make_opsetid(*pair) for pair in self._opsets.items()]
         whole = helper.make_model(
-            graph, producer_name="skdp", opset_imports=opsets, ir_version=IR_VERSION
+            graph,
+            producer_name="skdp",
+            opset_imports=opsets,
+            ir_version=self._ir_version,
         )
         helper.set_model_props(whole, properties)
         self._onnx.checker.check_model(whole, full_check=True)
@@ -168,7 +222,7 @@ def _render_vector(
     known = graph.node("Where", graph.node("IsNaN", rows), none, rows)
     huge = float(np.finfo(np.float64).max)
     finite = _clip(graph, known, -huge, huge)
-    largest = graph.node("ReduceMax", graph.node("Abs", finite), axes=[1], keepdims=1)
+    largest = graph.largest(graph.node("Abs", finite))
     some = graph.node("Greater", largest, none)
     direction = graph.node("Div", finite, graph.node("Where", some, largest, one))
     squares = graph.node("Mul", direction, direction)
@@ -269,25 +323,84 @@ def _render_categorical(
 
 def _find_codes(graph: _Graph, column: Categorical, cells: str) -> str:
     """Return the code of each cell's level, (n, 1)."""
-    numbers = convert_to_numbers(column.levels)
-    if numbers is None:
-        return graph.node(
-            "LabelEncoder",
-            cells,
-            domain="ai.onnx.ml",
-            keys_strings=[convert_to_text(level) for level in column.levels],
-            values_int64s=list(range(len(column.levels))),
-            default_int64=column.default_code,
-        )
-    # Pick the first level that equals the cell, or else the default, which is last.
-    equal = graph.node("Equal", cells, graph.constant(numbers[None, :]))
-    order = np.append(np.arange(len(numbers)), column.default_code).astype(np.int64)
-    equals = graph.cast(equal, "DOUBLE")
-    found = graph.node("ReduceMax", equals, axes=[1], keepdims=1)
+    if cells not in graph.codes:  # a pair may need the same codes again
+        levels, default = Levels(column), column.default_code
+        if _holds_texts(column):
+            made = _find_codes_of_texts(graph, levels, default, cells)
+        else:
+            values = np.unique(np.array(column.levels, np.float64))
+            known = dict(zip(values.tolist(), codes(values, levels), strict=True))
+            made = _find_codes_of_numbers(graph, known, default, cells)
+        graph.codes[cells] = made
+    return graph.codes[cells]
+
+
+def _find_codes_of_numbers(
+    graph: _Graph, known: dict[float, int], default: int, cells: str
+) -> str:
+    """Return the code of each number (n, 1), which is `default` if it is not known."""
+    # Pick the value that equals the cell, or else the default, which is last.
+    equal = graph.node("Equal", cells, graph.constant(np.array([list(known)])))
+    order = np.array([*known.values(), default], np.int64)
+    found = graph.largest(graph.cast(equal, "DOUBLE"))
     none = graph.node("Not", graph.cast(found, "BOOL"))
     all_ = graph.node("Concat", equal, none, axis=1)
     first = graph.node("ArgMax", graph.cast(all_, "INT32"), axis=1, keepdims=1)
     return graph.node("Gather", graph.constant(order), first)
+
+
+def _find_codes_of_texts(
+    graph: _Graph, levels: Levels, default: int, cells: str
+) -> str:
+    """Return the code of each string's level (n, 1), as `Levels.code` does."""
+    keys = list(levels.exact)
+    exact = graph.node(
+        "LabelEncoder",
+        cells,
+        domain="ai.onnx.ml",
+        keys_strings=keys,
+        values_int64s=list(levels.exact.values()),
+        default_int64=MISSING,
+    )
+    rest = graph.node("Less", exact, graph.constant(np.array([0], np.int64)))
+    # A string of nothing but blanks could only be the empty level.
+    inner = f".*[^{_BLANKS}].*" if "" not in keys else ".*"
+    padded = graph.matches(cells, f"(?s)[{_BLANKS}]{inner}|{inner}[{_BLANKS}]")
+    padded = graph.node("And", rest, padded)
+    parts = [graph.refuse(padded, f"Remove the blanks around cells of {cells!r}")]
+    if levels.by_number:
+        parts += _find_codes_by_number(graph, levels, default, cells, rest)
+    else:
+        parts += [graph.constant(np.array([default], np.int64))]
+    other = functools.reduce(functools.partial(graph.node, "Add"), parts)
+    return graph.node("Where", rest, other, exact)
+
+
+def _find_codes_by_number(
+    graph: _Graph, levels: Levels, default: int, cells: str, rest: str
+) -> Iterator[str]:
+    """Yield codes (n, 1) to add up: those of the strings' numbers, and a refusal.
+
+    Only the strings of the rows `rest` are looked up.
+    """
+    text = graph.constant(np.array(["nan"]))
+    one, zero = graph.constant(np.array(["1"])), graph.constant(np.array(["0"]))
+    patterns = {cells: _NUMBER, one: "(?i:true)", zero: "(?i:false)"}
+    for own, pattern in patterns.items():
+        match = graph.node("And", rest, graph.matches(cells, pattern))
+        text = graph.node("Where", match, own, text)
+    values = graph.cast(text, "DOUBLE")
+    known, large = {math.nan: MISSING}, []
+    for value, code in levels.by_number.items():
+        if abs(value) < _EXACT or math.isinf(value):
+            known[float(value)] = code
+        else:
+            large.append(number(value))
+    yield _find_codes_of_numbers(graph, known, default, values)
+    if large:  # a double may stand for several integers
+        equal = graph.node("Equal", values, graph.constant(np.array([large])))
+        wrong = graph.cast(graph.largest(graph.cast(equal, "DOUBLE")), "BOOL")
+        yield graph.refuse(wrong, f"Write numbers of {cells!r} as in the schema")
 
 
 #: Functions that render what a column of each kind adds to the margins (n, k).

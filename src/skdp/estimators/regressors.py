@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from sklearn import linear_model
+from sklearn import linear_model, metrics
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,7 +18,10 @@ from skdp.estimators.inputs import accept_column, check_pair
 from skdp.estimators.preparation import RANGE
 from skdp.models.losses import Huber, Loss, Poisson, Squared
 from skdp.schema import FloatArray, Numeric, Schema, Target, check
-from skdp.tables.exposures import Exposure
+from skdp.tables import readers
+from skdp.tables.batches import check_rows
+from skdp.tables.cells import numbers
+from skdp.tables.exposures import Exposure, divide_counts
 
 
 def check_numeric_target(target: Target) -> Numeric:
@@ -117,6 +120,14 @@ class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
         check_is_fitted(self, "weights_")
         middle, half = self._target_units()
         return np.asarray(middle + half * self._margins(X)[:, 0])
+
+    def _compute_score(self, X: Any, y: Any, sample_weight: Any) -> float:
+        """Return R² or, for counts, the explained share of the deviance (D²)."""
+        predicted = self.predict(X)
+        weights: Any = {"sample_weight": sample_weight}
+        if self.link == "log":
+            return float(metrics.d2_tweedie_score(y, predicted, power=1, **weights))
+        return float(metrics.r2_score(y, predicted, **weights))
 
 
 class LinearRegression(PrivateRegressor):
@@ -233,3 +244,42 @@ class PoissonRegressor(PrivateRegressor):
     def predict(self, X: Any) -> FloatArray:
         """Return predicted rates, shape (n,)."""
         return np.exp(super().predict(X))
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        offset: Any = None,
+    ) -> float:
+        """Return D², the share of the Poisson deviance that the model explains.
+
+        The score is that of scikit-learn's ``PoissonRegressor``. It is computed without
+        noise, so use rows that need no protection.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for `LogisticRegression`.
+        exposure, offset : column, optional
+            As for ``fit``. The score is then that of the rates y/exposure, weighted by
+            the exposure. A row whose exposure is not positive is ignored.
+        """
+        if exposure is None and offset is None:
+            check(
+                not self._exposed or sample_weight is not None,
+                "The model was fitted with exposures, so it predicts counts per unit "
+                "of exposure. Pass the exposure or the offset of these rows too, or "
+                "rates as y and exposures as sample_weight.",
+            )
+            return super().score(X, y, sample_weight)
+        given = accept_exposure(self, sample_weight, exposure, offset)
+        counts = numbers(readers.read_column(accept_column(y), "y"))
+        cells = numbers(readers.read_column(given.weights, given.role))
+        check_rows(len(cells) == len(counts), given.role)
+        rates, weights = divide_counts(counts, cells, given.role)
+        kept = weights > 0
+        # Rows without an exposure must not contribute, whatever their counts are.
+        return super().score(X, np.where(kept, rates, 0.0), weights)

@@ -24,9 +24,10 @@ from sklearn.preprocessing import (
 )
 
 from skdp.estimators.feature_map import (
-    convert_to_numbers,
     convert_to_text,
     expand_pair,
+    read_levels,
+    read_numbers,
 )
 from skdp.schema import Categorical, FloatArray, Numeric, Pair, Vector, check
 from skdp.schema.vectors import divide_by_norm
@@ -71,16 +72,14 @@ def make_pipeline(model: Any) -> Pipeline:
     Notes
     -----
     The pipeline takes a data frame if the model was fitted to named columns, and an
-    array otherwise. The cells of a numeric column must be numbers, None or nan. Text in
-    place of a number raises an error, although `model` takes it as missing. The cells
-    of a categorical column must be levels as they are written in the schema, or numbers
-    if all levels are numbers. Other cells count as unknown. The pickled pipeline can be
-    loaded without skdp, unless the schema has a `Vector` or a `Pair`. The features of
-    these two are computed by functions of skdp.
+    array otherwise. Its first step reads each cell as `model` does, whatever the type
+    of the column is: True, "True", "true" and 1 are the same level of a schema that
+    lists only one of them. scikit-learn has no transformer that compares cells in this
+    way, so the step is a function of skdp. To load the pickled pipeline, skdp must be
+    installed. The graph of ``to_onnx()`` does not need skdp.
 
-    To export to ONNX, use the model's method ``to_onnx()`` and not this pipeline.
-    skl2onnx (1.20) refuses the pipeline's functions and one-hot bins, and it reads a
-    level of 1.5 as 1.
+    To export to ONNX, use the model's method ``to_onnx()`` and not this pipeline,
+    because skl2onnx (1.20) refuses the pipeline's functions and one-hot bins.
     """
     schema, weights = model.schema_, model.weights_
     check(
@@ -156,7 +155,7 @@ def _render_vector(column: Vector, weights: FloatArray) -> RenderedColumn:
     """Divide each row by its norm or by `column.norm`, whichever is larger."""
     scale = FunctionTransformer(divide_by_norm, kw_args={"norm": column.norm})
     return RenderedColumn(
-        steps=[("shorten", scale)],
+        steps=[("cells", FunctionTransformer(read_numbers)), ("shorten", scale)],
         weights=weights,
         constant=np.zeros(weights.shape[1]),
         example=[0.0, column.norm, 0.0],
@@ -175,6 +174,7 @@ def _render_numeric(column: Numeric, weights: FloatArray) -> RenderedColumn:
 
 def _list_steps(column: Numeric) -> Iterator[tuple[str, Any]]:
     """Yield transformers whose output equals `Numeric.compute_features` bit for bit."""
+    yield "cells", FunctionTransformer(read_numbers)
     edges = {"xp": [column.low, column.high], "fp": [0.0, column.high - column.low]}
     yield "clip", FunctionTransformer(np.interp, kw_args=edges)
     if column.scale == "log":
@@ -248,34 +248,27 @@ def _render_categorical(column: Categorical, weights: FloatArray) -> RenderedCol
     So an unknown cell counts as `other`.
     """
     constant = np.zeros(weights.shape[1])
-    levels = list(enumerate(column.levels))
+    codes = list(range(len(column.levels)))
     if column.other is not None:
-        code = column.default_code
-        constant = weights[code].copy()
-        levels = [(place, level) for place, level in levels if place != code]
-    if not levels:
-        example = [column.levels[0]] * 3
+        constant = weights[column.default_code].copy()
+        codes.remove(column.default_code)
+    example = [column.levels[0]] * 3
+    if not codes:
         return RenderedColumn(
             steps=[], weights=weights[:0], constant=constant, example=example
         )
-    dtype: type = object
-    values: Any = convert_to_numbers([level for _, level in levels])
-    if values is None:
-        values = np.array([convert_to_text(level) for _, level in levels], dtype=object)
-    else:
-        order = np.argsort(values)
-        values, levels, dtype = values[order], [levels[i] for i in order], float
+    texts = [convert_to_text(column.levels[code]) for code in codes]
+    values = np.array(texts, dtype=object)
     one_hot = OneHotEncoder(categories=[values], handle_unknown="ignore")
     steps = [
-        ("cells", FunctionTransformer(np.asarray, kw_args={"dtype": dtype})),
+        ("cells", FunctionTransformer(read_levels, kw_args={"column": column})),
         ("one-hot", one_hot.fit(values[:, None])),
     ]
-    codes = [place for place, _ in levels]
     return RenderedColumn(
         steps=steps,
         weights=weights[codes] - constant,
         constant=constant,
-        example=[values[0]] * 3,
+        example=example,
     )
 
 

@@ -49,6 +49,8 @@ class ScoreMetric:
     low, high : float
         The smallest and the largest value that is shown. R² and D² have no smallest
         value. If they are below -1, -1 is shown.
+    limit : callable (scale) -> float
+        The largest possible value, which for a loss is the bound on the loss of a row.
     width : float, optional
         If the interval due to the noise alone is wider than this, the score is marked
         as too noisy. The default is the value of the score.
@@ -61,6 +63,7 @@ class ScoreMetric:
     spread: Callable[[Counts, Any, Scale], float]
     low: float = 0.0
     high: float = math.inf
+    limit: Callable[[Scale], float] = lambda scale: math.inf
     width: float | None = None
     higher_is_better: bool = False
 
@@ -79,9 +82,12 @@ def _make_share(
 
 
 def _make_loss(
-    column: str, value: Callable[..., Any], spread: Callable[..., Any]
+    column: str,
+    value: Callable[..., Any],
+    spread: Callable[..., Any],
+    limit: Callable[[Scale], float] = lambda scale: scale.largest,
 ) -> ScoreMetric:
-    return ScoreMetric(columns=(column,), value=value, spread=spread)
+    return ScoreMetric(columns=(column,), value=value, spread=spread, limit=limit)
 
 
 def _make_explained(
@@ -129,11 +135,19 @@ METRICS: dict[str, ScoreMetric] = {
     "r2": _make_explained(
         (RESIDUALS, TARGET), formulas.compute_r2, formulas.estimate_r2_error
     ),
-    "mse": _make_loss(RESIDUALS, formulas.compute_mse, formulas.estimate_mse_error),
+    "mse": _make_loss(
+        RESIDUALS,
+        formulas.compute_mse,
+        formulas.estimate_mse_error,
+        limit=lambda scale: scale.largest**2,
+    ),
     "rmse": _make_loss(RESIDUALS, formulas.compute_rmse, formulas.estimate_rmse_error),
     "mae": _make_loss(RESIDUALS, formulas.compute_mae, formulas.estimate_mae_error),
     "deviance": _make_loss(
-        DEVIANCE, formulas.compute_deviance, formulas.estimate_deviance_error
+        DEVIANCE,
+        formulas.compute_deviance,
+        formulas.estimate_deviance_error,
+        limit=lambda scale: scale.deviance,
     ),
     "ece": ScoreMetric(
         columns=(CURVE,),
@@ -220,9 +234,9 @@ def choose_scale(
     )
     largest = width if max_residual is None else float(max_residual)
     check(
-        0 < largest <= width,
-        f"max_residual must be in (0, {width:g}], the width of the target's range, got "
-        f"{max_residual}.",
+        1e-100 < largest <= width,
+        f"max_residual must be in (1e-100, {width:g}], where {width:g} is the width of "
+        f"the target's range, got {max_residual}.",
     )
     # Predicted rates are clipped to at least e⁻¹⁶ of the largest count, so the deviance
     # of a row is bounded.

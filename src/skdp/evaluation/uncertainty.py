@@ -73,6 +73,7 @@ class PlausibleCounts:
             float(metric.spread(self.counts, self.n_rows, scale)),
             metric,
             confidence,
+            largest=metric.limit(scale),
         )
 
 
@@ -82,6 +83,7 @@ def make_score(
     sampling_std: float,
     metric: ScoreMetric,
     confidence: float,
+    largest: float = math.inf,
 ) -> Score:
     """Return a score with its interval.
 
@@ -97,20 +99,23 @@ def make_score(
         The metric, which limits the score and the width of its interval.
     confidence : float
         The confidence level.
+    largest : float
+        The largest possible score, if the metric alone does not say it.
     """
-    found = min(max(value, metric.low), metric.high)
+    top = min(metric.high, largest)
+    found = min(max(value, metric.low), top)
     ends = np.quantile(others, [(1 - ONE_STD) / 2, (1 + ONE_STD) / 2])
-    noise_std = min(float(ends[1] - ends[0]) / 2, metric.high - metric.low)
+    noise_std = min(float(ends[1] - ends[0]) / 2, top - metric.low)
     tail = (1.0 - confidence) / 2
     noisy, both = (
         np.clip(np.quantile(moved, [tail, 1.0 - tail]), metric.low, metric.high)
         for moved in (others, others + sampling_std * _draw_errors())
     )
-    low, high = both.tolist()
+    low, high = np.minimum(both, top).tolist()
     # If noise moved a score out of its range, the part of the interval inside the range
     # may be too narrow. So make the interval at least `noise_std` wide.
     low = max(metric.low, min(low, high - noise_std))
-    high = min(metric.high, max(high, low + noise_std))
+    high = min(top, max(high, low + noise_std))
     width = found if metric.width is None else metric.width
     return Score(
         value=found,
@@ -196,10 +201,13 @@ def score_calibration(known: PlausibleCounts, confidence: float) -> Score:
     reach = float(ndtri(1.0 - tail))
     total = np.abs(draw_normals(len(gaps))) @ stds
     n = known.n_rows
-    low = max(0.0, float(gaps.sum() - np.quantile(total, 1.0 - tail)) / n)
+    noise_std = min(known.std * math.sqrt(2 * len(gaps)) / n, 1.0)
     high = min(1.0, float(gaps.sum() + reach * np.linalg.norm(stds)) / n)
+    low = float(gaps.sum() - np.quantile(total, 1.0 - tail)) / n
+    # With few rows, noise can move the lower end above 1. As in `make_score`, the
+    # interval is then at least `noise_std` wide.
+    low = max(0.0, min(low, high - noise_std))
     value = float(np.sqrt(np.maximum(gaps**2 - stds**2, 0.0)).sum()) / n
-    noise_std = known.std * math.sqrt(2 * len(gaps)) / n
     return Score(
         value=min(max(value, low), high),
         noise_std=noise_std,

@@ -125,7 +125,8 @@ class Levels:
             value: [key for key in keys if key == level_key(value)] or keys
             for value, keys in sharing.items()
         }
-        self._by_number = {
+        #: The code of each number that a level denotes, if it is the only one.
+        self.by_number = {
             value: self.exact[keys[0]] for value, keys in best.items() if len(keys) == 1
         }
 
@@ -139,7 +140,7 @@ class Levels:
             code = self.exact.get(text.strip())
         if code is None:
             value = _exact_number(text)
-            code = None if value is None else self._by_number.get(value)
+            code = None if value is None else self.by_number.get(value)
         return MISSING if code is None else code
 
     def codes(self, cells: Iterable[object]) -> AnyArray:
