@@ -135,7 +135,7 @@ def check_integers(value: Any) -> None:
 def write_json(form: msgspec.Struct, what: str) -> str:
     """Return a `Form` as indented JSON. Refuse values that cannot be read back."""
     try:
-        values = msgspec.to_builtins(form, enc_hook=_to_python)
+        values = msgspec.to_builtins(form, enc_hook=to_python)
         text = json.dumps(values, indent=1, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         refuse(what, error)
@@ -150,7 +150,8 @@ def to_json(value: Any) -> Any:
     return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
-def _to_python(value: Any) -> Any:
+def to_python(value: Any) -> Any:
+    """Convert numpy scalars for msgspec, which does not know them."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"a value of type {type(value).__name__} cannot be saved")

@@ -261,11 +261,19 @@ def test_a_plan_of_other_types_is_refused(place, saved, name, value):
 
 def test_no_text_of_a_model_moves_the_cursor(place, saved):
     record = json.loads(saved["privacy.json"])
-    for change in ({"plan_digest": "\x1b[2J"}, {"assumptions": ["\x1b[2J\x9b"]}):
+    query = record["releases"][0] | {"query": "\x1b[2J\nFORGED"}
+    for change, shown in (
+        ({"plan_digest": "\x1b[2J"}, "\\x1b[2J"),
+        ({"releases": [query, *record["releases"][1:]]}, "\\x1b[2J"),
+        ({"assumptions": ["\x1b[2J\x9b"]}, "FAILED  assumptions"),
+    ):
         written(saved)
         Path("m", "privacy.json").write_text(json.dumps(record | change))
         _, out, _ = command("verify", "m", "--statement")
-        assert "\\x1b[2J" in out
+        assert shown in out
+        for text in (out, str(skdp.verify("m"))):
+            assert "\x1b" not in text
+            assert "\nFORGED" not in text
 
 
 def swapped(a, b):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import skdp
-from skdp.estimators.spending import model_digest
+from skdp.estimators.saving import model_digest
 from skdp.ledger import released_digest, transcript_digest
 from skdp.solvers import SOLVERS
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -106,6 +107,24 @@ def test_a_plan_that_was_tampered_with_is_refused():
         state[key] = state[key] | value if known else value
         with pytest.raises(ValueError, match="This is not a plan of format 1"):
             plan_files.loads(json.dumps(state))
+
+
+def test_numbers_of_numpy_are_written_as_their_own():
+    given = {"n_rows": np.int64(200), "epsilon": 1.0, "delta": 1e-6}
+    plan = make_plan(LAYOUT, Logistic(), **given, n_steps=np.int64(7))
+    assert plan_files.loads(plan_files.dumps(plan)).n_steps == 7
+
+
+def test_a_sampling_of_another_size_takes_no_memory():
+    plan = make_plan(LAYOUT, Logistic(), n_rows=200, epsilon=1.0, delta=1e-6)
+    about = json.loads(plan_files.dumps(plan))
+    about["sampling"]["n_coordinates"] = 10**7
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="its sampling must have 5 coordinates"):
+        plan_files.loads(json.dumps(about))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 def test_wide_tables_are_planned_with_full_steps_from_a_constant():

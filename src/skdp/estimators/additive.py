@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -55,13 +55,8 @@ class AdditiveMixin(PrivateLinearModel):
         own = super()._get_param_names()
         return sorted({*own, *PrivateLinearModel._get_param_names(), "knots", "pairs"})
 
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, unit: Any = None
-    ) -> Self:
-        """Fit a private model; see `LogisticRegression.fit`."""
-        super().fit(X, y, sample_weight, unit)
+    def _derive(self) -> None:
         self._known_shares = estimate_shares(self)
-        return self
 
     @property
     def _shares(self) -> FloatArray | None:

@@ -292,6 +292,7 @@ class PrivateLinearModel(
             fitted._weighted = not (sample_weight is None and self.class_weight is None)
             fitted._exposed = isinstance(weight, Exposure)
             fitted._errors = None  # discard those of an earlier fit
+            fitted._derive()
             enter(fitted)
             self.__dict__ = fitted.__dict__
         remember_table(self, X)
@@ -352,6 +353,9 @@ class PrivateLinearModel(
     @abstractmethod
     def _target(self) -> Any:
         """Return the description of the target that the parameters give."""
+
+    def _derive(self) -> None:
+        """Compute what follows from released values. A ledger's entry covers it too."""
 
     def _set_fitted(self, weights: FloatArray, schema: Schema, named: bool) -> None:
         """Set the attributes that predictions need."""

@@ -10,6 +10,24 @@ import numpy as np
 from skdp.schema import Categorical, check, level_key
 from skdp.tables.cells import text_number
 
+#: Largest number of classes times the length of the longest. Each character takes four
+#: bytes.
+MOST_LETTERS = 1 << 22
+
+
+def check_labels(column: Any) -> None:
+    """Refuse labels that would take too much memory as an array.
+
+    numpy takes as much memory for each label as for the longest.
+    """
+    levels = column.levels if isinstance(column, Categorical) else ()
+    longest = max((len(one) for one in levels if isinstance(one, str)), default=0)
+    check(
+        len(levels) * longest <= MOST_LETTERS,
+        f"The number of classes times the length of the longest must be at most "
+        f"{MOST_LETTERS:,}, got {len(levels):,} × {longest:,}.",
+    )
+
 
 def sort_target(target: Any) -> Any:
     """Return a target's description with its levels sorted, if it has levels.
@@ -26,6 +44,7 @@ def sort_target(target: Any) -> Any:
         return name, sort_target(column)
     if not isinstance(target, Categorical):
         return target
+    check_labels(target)
     try:
         order = np.argsort(np.array(target.levels), kind="stable").tolist()
     except TypeError:  # objects that numpy cannot compare

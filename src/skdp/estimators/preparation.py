@@ -355,18 +355,24 @@ def open_table(
                 continue
             known: Any = KIND if pair is None else Numeric(*pair)
             columns[name] = LEVELS if kind == "category" else known
-    public = ["Column names"]
-    public += ["the list of categorical columns"] if "category" in source.kinds else []
-    public += [] if bounds is None else ["the bounds given"]
-    given = " and ".join([", ".join(public[:-1]), public[-1]] if public[1:] else public)
+    public = describe_public("category" in source.kinds, bounds is not None)
     return opened(
         columns=columns,
         target=sort_target(target),
         row_norm=None,
         named=source.names is not None and named,
-        assumptions=(f"{given} are public.",),
+        assumptions=(public,),
         source=source,
     )
+
+
+def describe_public(categories: bool, bounds: bool) -> str:
+    """Return the assumption of a fit without a schema, in one sentence."""
+    public = ["Column names"]
+    public += ["the list of categorical columns"] if categories else []
+    public += ["the bounds given"] if bounds else []
+    given = " and ".join([", ".join(public[:-1]), public[-1]] if public[1:] else public)
+    return f"{given} are public."
 
 
 def _is_read_here(cells: Any) -> bool:

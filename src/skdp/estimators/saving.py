@@ -14,15 +14,22 @@ A saved model is a directory of three files:
 Loading executes nothing. It reads numbers and strings through typed forms
 (`skdp.typed_files`), and recomputes the ε that the releases add up to. A seed is never
 written.
+
+The entry of a ledger that paid for a model has a digest of all that the three files say
+(`model_digest`), except `COSMETIC`. So whatever is changed in them, `skdp.verify`
+notices, if it is given the ledger.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -36,10 +43,12 @@ import skdp
 from skdp.estimators import privacy_json, standard_errors
 from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
 from skdp.estimators.classifiers import PrivateClassifier
-from skdp.estimators.labels import sort_target
+from skdp.estimators.labels import check_labels, sort_target
 from skdp.estimators.privacy_json import RecordForm, Size
+from skdp.ledger.digests import content_digest
 from skdp.planning.plan_files import plan_summary
-from skdp.schema import Categorical, Schema, check, toml_files
+from skdp.privacy.budget import PrivacyRecord
+from skdp.schema import Categorical, Layout, Schema, check, toml_files
 from skdp.typed_files import (
     Count,
     Epsilon,
@@ -49,19 +58,34 @@ from skdp.typed_files import (
     parse_json,
     read_file,
     to_json,
+    to_python,
     write_json,
 )
 
 F = TypeVar("F")
+#: What a model's digest leaves out of model.json, and why. White space, the order of
+#: keys and the comments of a TOML file are left out too, because they are not content.
+#: Everything else in the three files is covered: whoever changes it is found out.
+COSMETIC: dict[tuple[str, ...], str] = {
+    ("versions",): "The versions that wrote the file. They change if a model is loaded "
+    "and saved again. The ledger's entry states the version of skdp that fitted.",
+    ("parameters", "engine"): "Where sums are computed. All engines give the same "
+    "sums, and a person who loads a model may have to choose another one.",
+    ("parameters", "n_threads"): "How fast sums are computed.",
+    ("parameters", "verbose"): "Whether a later fit shows its progress.",
+}
 #: The files of a saved model, and the largest size of each in bytes.
 FILES = {
     "model.json": 1 << 30,
     "schema.toml": toml_files.LARGEST,
     "privacy.json": 1 << 24,
 }
-#: Types that classes may have. Strings have at most 99,999 characters, because numpy
-#: allocates as much memory as a type asks for.
+#: Types that classes may have. `read_classes` refuses strings that are longer than the
+#: longest class, because numpy allocates as much memory as a type asks for.
 DTYPE = r"^([<>|][biuf][1248]|[<>]f16|[<>]U[0-9]{1,5}|[|]O)\Z"
+#: Largest numbers of characters that JSON takes for a number with its indentation, and
+#: for a character of a text (``\\u00e4``).
+LONGEST_NUMBER, LONGEST_ESCAPE = 32, 12
 #: Parameters that are converted to be saved, and the types of the saved values.
 SAVED_AS: dict[str, Any] = {
     "epsilon": Epsilon,
@@ -104,8 +128,9 @@ class ModelForm(Form, frozen=True, kw_only=True):
     shares: list[Annotated[float, Meta(ge=0, le=1)]] | None = None
     exposed: bool = False
 
-    def __post_init__(self) -> None:
-        msgspec.convert(self.plan, PlanNumbers)
+    def check_plan(self) -> None:
+        """Refuse a plan whose numbers are not numbers."""
+        convert(self.plan, PlanNumbers, "The plan in model.json is wrong")
 
 
 def save(model: PrivateLinearModel, directory: str | PathLike[str]) -> None:
@@ -117,6 +142,8 @@ def save(model: PrivateLinearModel, directory: str | PathLike[str]) -> None:
         f"{str(target)!r} exists and is not a saved model. Choose another name.",
     )
     about = make_form(model)
+    about.check_plan()  # `load` would refuse it
+    check_labels(model.schema_.target_column)  # `load` would refuse them
     record = privacy_json.make_form(model.privacy_, about.plan)
     texts = {
         "model.json": write_json(about, "The model cannot be saved"),
@@ -162,24 +189,164 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
         If a file is missing, has another format or was changed. The message is one
         sentence.
     """
-    source = Path(directory)
+    return make_model(read_saved(Path(directory)))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Saved:
+    """The content of the three files of a saved model."""
+
+    about: ModelForm
+    record: RecordForm
+    schema: Schema
+
+
+def read_saved(source: Path) -> Saved:
+    """Read the three files of a saved model, and refuse those that cannot be one."""
     check_files(source)
-    about = read_form(source, "model.json", ModelForm)
-    record = read_form(source, "privacy.json", RecordForm)
     schema = toml_files.read(source / "schema.toml")
+    check_size(source, schema)
+    saved = Saved(
+        about=read_form(source, "model.json", ModelForm),
+        record=read_form(source, "privacy.json", RecordForm),
+        schema=schema,
+    )
+    saved.about.check_plan()
+    check_shape(saved)
+    return saved
+
+
+def make_model(saved: Saved) -> PrivateLinearModel:
+    """Make a fitted estimator from the content of a saved model."""
+    model = make_unrecorded(saved)
+    model.privacy_ = privacy_json.read_form(saved.record, saved.about.plan)
+    return model
+
+
+def make_unrecorded(saved: Saved) -> PrivateLinearModel:
+    """Make a fitted estimator without its privacy record.
+
+    Everything that follows from something else in the files is checked.
+    """
+    about, schema = saved.about, saved.schema
     model = make_estimator(about)
-    model._loss(schema)  # refuses a target that the estimator cannot have
-    weights = read_weights(about.weights, schema, model)
+    weights = np.array(about.weights, dtype=np.float64)
+    weights = weights.reshape(len(about.weights), -1)
     model._set_fitted(weights, schema, about.named)
-    model._known_shares = read_shares(about.shares, weights)
+    model._known_shares = read_shares(about.shares, model._layout)
     model._exposed = about.exposed
     if isinstance(model, PrivateClassifier):
         model.classes_ = read_classes(about.classes_dtype, schema)
     model.plan_ = about.plan
-    model.privacy_ = privacy_json.read_form(record, about.plan)
     model.n_iter_ = about.n_iter
     model._errors = standard_errors.read_form(about.uncertainty, model)
     return model
+
+
+def check_size(source: Path, schema: Schema) -> None:
+    """Refuse a model.json that is larger than any model of this schema.
+
+    In memory, a file may be twenty times as large as on disk.
+    """
+    target = schema.target
+    column = target[1] if isinstance(target, tuple) else target
+    k = len(column.levels) if isinstance(column, Categorical) else 1
+    numbers = (schema.width + 1) * (k * 7 + 1)  # weights, six kinds of errors, shares
+    texts = (source / "schema.toml").stat().st_size * LONGEST_ESCAPE
+    largest = (1 << 20) + numbers * LONGEST_NUMBER + texts
+    check(
+        (source / "model.json").stat().st_size <= largest,
+        f"{str(source / 'model.json')!r} is larger than {largest >> 20} MiB, so it is "
+        "not that of a model with the schema beside it.",
+    )
+
+
+def check_shape(saved: Saved) -> None:
+    """Refuse weights of a shape that contradicts the schema or the loss.
+
+    This is done before the names of coordinates are made, because a few lines of a
+    schema can describe millions of coordinates.
+    """
+    given, schema = saved.about.weights, saved.schema
+    column = schema.target_column
+    if isinstance(column, Categorical):
+        check_labels(column)
+    model = make_estimator(saved.about)
+    loss = model._loss(schema)  # refuses a target that the estimator cannot have
+    shape = (schema.width + bool(model.fit_intercept), loss.n_outputs)
+    check(
+        len(given) == shape[0] and all(len(row) == shape[1] for row in given),
+        f"The weights in model.json must have shape {shape}, as schema.toml says.",
+    )
+
+
+def model_digest(model: PrivateLinearModel, record: PrivacyRecord | None = None) -> str:
+    """Return one SHA-256 digest of all that a saved model states.
+
+    It covers everything in the three files except `COSMETIC`. It is computed from
+    public facts and released values alone. Saving and loading do not change it, and a
+    model that cannot be saved has one too.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        The model.
+    record : PrivacyRecord, optional
+        The privacy record, if the model does not have it yet.
+    """
+    about = make_form(model, write_schema=lambda _: None)
+    form = privacy_json.make_form(record or model.privacy_, about.plan)
+    given = model.schema
+    own = None if given is None else find_own_schema(model)
+    return _digest(about, form, model.schema_, own)
+
+
+def saved_digest(saved: Saved) -> str:
+    """Return the `model_digest` of a saved model."""
+    text = saved.about.parameters.get("schema")
+    own = toml_files.loads(text) if isinstance(text, str) else None
+    return _digest(saved.about, saved.record, saved.schema, own)
+
+
+def _digest(
+    about: ModelForm, record: RecordForm, schema: Schema, own: Schema | None
+) -> str:
+    """Return the digest of the content of the three files.
+
+    `own` is the parameter ``schema``, which model.json holds as TOML text.
+    """
+    stated = msgspec.structs.asdict(_as_read(about))
+    stated["parameters"] = stated["parameters"] | {"schema": _list_schema(own)}
+    for path in COSMETIC:
+        *way, last = path
+        at = stated
+        for key in way:
+            at[key] = dict(at[key])
+            at = at[key]
+        at.pop(last, None)
+    return content_digest(
+        {"model": stated, "schema": _list_schema(schema), "privacy": _as_read(record)}
+    )
+
+
+def _as_read(form: F) -> F:
+    """Return a form with the types of numbers that reading its file gives.
+
+    A form that cannot be written is returned unchanged.
+    """
+    try:
+        plain = msgspec.to_builtins(form, enc_hook=to_python)
+        return msgspec.convert(plain, type(form))
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return form
+
+
+def _list_schema(schema: Schema | None) -> Any:
+    """Return the parts of a schema in a list. The order of its columns matters."""
+    if schema is None:
+        return None
+    columns = list(schema.columns.items())
+    return [columns, schema.target, schema.row_norm, schema.unit]
 
 
 def check_files(source: Path) -> None:
@@ -199,8 +366,23 @@ def check_files(source: Path) -> None:
 
 def read_form(source: Path, name: str, form: type[F]) -> F:
     """Read a file of a saved model as a typed form."""
-    text = read_file(source / name, FILES[name])
-    return parse_json(text, form, f"{name} is not part of a saved skdp model")
+    text, what = read_file(source / name, FILES[name]), f"{name} is not part of a saved"
+    found = parse_json(text, form, f"{what} skdp model")
+    if form is not _Format:
+        refuse_repeated_keys(text, f"{what} skdp model")
+    return found
+
+
+def refuse_repeated_keys(text: bytes, what: str) -> None:
+    """Refuse JSON in which a key is repeated: readers may believe either value."""
+
+    def count(pairs: list[tuple[str, Any]]) -> None:
+        times = Counter(name for name, _ in pairs)
+        twice = [name for name in times if times[name] > 1] or [""]
+        check(len(times) == len(pairs), f"{what}: key {twice[0][:99]!r} is repeated.")
+
+    # Numbers are kept as text, which is faster.
+    json.loads(text, object_pairs_hook=count, parse_float=len, parse_int=len)
 
 
 def make_estimator(about: ModelForm) -> PrivateLinearModel:
@@ -233,10 +415,13 @@ def is_model(target: Path) -> bool:
     return True
 
 
-def make_form(model: PrivateLinearModel) -> ModelForm:
+def make_form(
+    model: PrivateLinearModel,
+    write_schema: Callable[[Schema], str | None] = toml_files.dumps,
+) -> ModelForm:
     """Return a fitted model as the content of model.json."""
     classes = getattr(model, "classes_", None)
-    parameters, left_out = list_parameters(model)
+    parameters, left_out = list_parameters(model, write_schema)
     shares = getattr(model, "_shares", None)
     return ModelForm(
         format="skdp model",
@@ -261,7 +446,18 @@ def make_form(model: PrivateLinearModel) -> ModelForm:
     )
 
 
-def list_parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str]]:
+def find_own_schema(model: PrivateLinearModel) -> Schema:
+    """Return the parameter `schema` as a schema.
+
+    If it is a path, this is the fitted schema, because the file may have changed.
+    """
+    return model.schema if isinstance(model.schema, Schema) else model.schema_
+
+
+def list_parameters(
+    model: PrivateLinearModel,
+    write_schema: Callable[[Schema], str | None] = toml_files.dumps,
+) -> tuple[dict[str, Any], list[str]]:
     """Return the parameters as JSON values, and the names of those left out.
 
     A `sampling` or `geometry` is left out if it is an object and not a name. The
@@ -269,13 +465,12 @@ def list_parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str
     """
     given = model.get_params(deep=False)
     del given["random_state"]
+    for name in ("epsilon", "max_weight"):  # as `read_parameters` returns them
+        given[name] = float(given[name])
     if given["ledger"] is not None:  # a loaded model charges the same file
         given["ledger"] = os.path.abspath(os.fsdecode(given["ledger"]))
     if given["schema"] is not None:
-        # If a path was given, save the fitted schema, because the file may have
-        # changed.
-        own = isinstance(given["schema"], Schema)
-        given["schema"] = toml_files.dumps(given["schema"] if own else model.schema_)
+        given["schema"] = write_schema(find_own_schema(model))
     if isinstance(given["class_weight"], Mapping):
         given["class_weight"] = [list(pair) for pair in given["class_weight"].items()]
     for name in ("bounds", "classes", "target_bounds"):
@@ -316,24 +511,27 @@ def read_parameters(
     return given | typed
 
 
-def read_weights(given: list[Any], schema: Schema, model: PrivateLinearModel) -> Any:
-    """Return weights (d, k). Refuse a shape that contradicts the schema or the loss."""
-    loss = model._loss(schema)
-    shape = (schema.layout(model.fit_intercept).n_features, loss.n_outputs)
-    check(
-        len(given) == shape[0] and all(len(row) == shape[1] for row in given),
-        f"The weights in model.json must have shape {shape}, as schema.toml says.",
-    )
-    return np.array(given, dtype=np.float64).reshape(shape)
+def read_shares(given: list[float] | None, layout: Layout) -> Any:
+    """Return the shares of rows at categories and knots, or None.
 
-
-def read_shares(given: list[float] | None, weights: Any) -> Any:
-    """Return the shares of rows at categories and knots, or None."""
+    The shares of a column's categories or knots add up to one.
+    """
+    if given is None:
+        return None
+    width, shares = layout.n_features, np.array(given)
     check(
-        given is None or len(given) == len(weights),
-        f"The shares in model.json must have length {len(weights)}, like its weights.",
+        len(given) == width,
+        f"The shares in model.json must have length {width}, like its weights.",
     )
-    return None if given is None else np.array(given)
+    for group in layout.groups:
+        if group.kind in ("code", "hats"):
+            total = float(shares[group.coordinates].sum())
+            check(
+                abs(total - 1) < 1e-6,
+                f"The shares of column {group.name!r} in model.json must add up to "
+                f"1, got {total:g}. They were changed.",
+            )
+    return shares
 
 
 def read_classes(dtype: str | None, schema: Schema) -> Any:
@@ -345,7 +543,8 @@ def read_classes(dtype: str | None, schema: Schema) -> Any:
         "The classes in schema.toml must be sorted, but they are not.",
     )
     labels, typed = np.array(column.levels), None
-    if dtype is not None:
+    # Numbers have at most 16 bytes, and strings the length of the longest class.
+    if dtype is not None and np.dtype(dtype).itemsize <= max(labels.itemsize, 16):
         try:
             typed = labels.astype(dtype)
         except (TypeError, ValueError, OverflowError):

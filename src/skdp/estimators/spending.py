@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from skdp.ledger import Ledger, refuse_unpaid, released_digest, schema_digest
-from skdp.planning.plan_files import plan_digest, plan_summary, summary_digest
+from skdp.ledger import Ledger, refuse_unpaid
+from skdp.planning.plan_files import plan_digest
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import check
 
@@ -57,6 +57,8 @@ def reserve_budget(
             reservation = stack.enter_context(paid)
 
         def enter_model(model: Any) -> None:
+            from skdp.estimators.saving import model_digest  # which imports this file
+
             if reservation is not None:
                 reservation.plan = plan_digest(model.plan_)
                 reservation.schema = model.schema_
@@ -68,29 +70,3 @@ def reserve_budget(
             if record.events:
                 stop.add_note(f"Spent before the fit stopped:\n{record}")
             raise
-
-
-def model_digest(model: Any, record: PrivacyRecord | None = None) -> str:
-    """Return one SHA-256 digest of a model, its released values and their cost.
-
-    The digest is computed from public facts and released values, all of which a saved
-    model contains. It covers the bound on sample weights, because `skdp.verify` relies
-    on that bound.
-
-    Parameters
-    ----------
-    model : fitted estimator
-        The digest covers its weights, schema, plan and privacy record.
-    record : PrivacyRecord, optional
-        The privacy record, if the model does not have it yet.
-    """
-    summary = plan_summary(model.plan_)
-    result = {
-        "estimator": type(model).__name__,
-        "schema": schema_digest(model.schema_),
-        "plan": summary_digest(summary),
-        "max_weight": float(model.max_weight),
-        "n_iter": int(model.n_iter_),
-        "weights": [[float(w) for w in row] for row in model.weights_],
-    }
-    return released_digest(record or model.privacy_, result)

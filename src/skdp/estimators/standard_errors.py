@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import structs
+from msgspec import Meta, structs
 
 from skdp.estimators.feature_map import centre_categories, convert_to_user_units
 from skdp.estimators.record_weights import make_weighting
@@ -26,6 +26,11 @@ MOST_WITH_PAIRS = 250
 #: Largest number of coefficients for which standard errors are computed. This many take
 #: about 20 seconds, and the time grows with the cube of their number.
 MOST_COORDINATES = 1500
+#: Largest difference of saved effects from those of the weights, relative to the
+#: largest effect. Other versions of numpy may add up in another order.
+EFFECTS_CLOSE = 1e-9
+#: A standard error in a file; null stands for infinity.
+Std = Annotated[float, Meta(ge=0)] | None
 #: The reason why a loaded or selected model may have no standard errors.
 NOT_KEPT = "The released values from which standard errors are computed were not kept."
 
@@ -67,12 +72,12 @@ class ErrorsForm(Form, frozen=True, kw_only=True):
     Each array is stored as a list, row by row.
     """
 
-    noise_std: list[float | None]
-    std: list[float | None]
+    noise_std: list[Std]
+    std: list[Std]
     effects: list[float]
-    effects_noise_std: list[float | None]
-    effects_sampling_std: list[float | None]
-    effects_std: list[float | None]
+    effects_noise_std: list[Std]
+    effects_sampling_std: list[Std]
+    effects_std: list[Std]
 
 
 class StandardErrorsMixin:
@@ -293,21 +298,20 @@ def read_form(form: ErrorsForm | str, model: Any) -> StandardErrors | str:
     """
     if isinstance(form, str):
         return form
+    check(
+        model.weights_.size <= MOST_COORDINATES,
+        "model.json must not have standard errors, because it has more than "
+        f"{MOST_COORDINATES:,} coefficients.",
+    )  # before matrices of this many rows and columns are made
     k = model.weights_.shape[1]
-    width = len(make_unit_matrices(model)[0]) * k
+    width = len(find_computed(model)) * k
     values = structs.asdict(form)
     check(
         all(len(part) == width for part in values.values()),
         f"model.json must have {width} standard errors of each kind, one for each "
         "coefficient.",
     )
-    parts = [*zip(form.noise_std, form.std, strict=True)]
-    parts += zip(form.effects_noise_std, form.effects_std, strict=True)
-    check(
-        all(std is None for noise, std in parts if noise is None),
-        "model.json has a standard error without its part due to privacy (noise_std).",
-    )
-    return StandardErrors(
+    errors = StandardErrors(
         **{
             name: np.array([math.inf if v is None else v for v in part], float).reshape(
                 -1, k
@@ -315,3 +319,16 @@ def read_form(form: ErrorsForm | str, model: Any) -> StandardErrors | str:
             for name, part in values.items()
         }
     )
+    parts = [*zip(form.noise_std, form.std, strict=True)]
+    parts += zip(form.effects_noise_std, form.effects_std, strict=True)
+    check(
+        all(std is None for noise, std in parts if noise is None),
+        "model.json has a standard error without its part due to privacy (noise_std).",
+    )
+    effects = compute_class_effects(model)
+    size = float(np.max(np.abs(effects), initial=1.0))
+    check(
+        bool(np.all(np.abs(errors.effects - effects) <= EFFECTS_CLOSE * size)),
+        "The effects in model.json do not follow from its weights. They were changed.",
+    )
+    return errors

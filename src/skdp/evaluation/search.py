@@ -45,7 +45,8 @@ from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import (
     SearchRecord,
     choose_stop,
-    mean_trials,
+    describe_scope,
+    find_held_out,
     trial_mu,
 )
 from skdp.schema import check, count_in_words, name_record
@@ -56,16 +57,6 @@ TRIALS_PER_CANDIDATE = 3.5
 PARTS = 5
 #: Unless neighbours is add-remove, a search refuses tables with fewer rows than this.
 FEWEST_ROWS = 50
-#: An assumption that is stated in the record of every search.
-HELD_OUT = (
-    "Each row was held out for scoring with probability 1/5, independently of all "
-    "other rows. This took no extra budget."
-)
-#: The same assumption if rows belong to persons.
-HELD_OUT_PERSONS = (
-    "Each person was held out for scoring with probability 1/5, independently of all "
-    "other persons. Rows of one person stayed together. This took no extra budget."
-)
 
 
 def _part_rows(model: PrivateLinearModel, rows: int, held_out: float) -> int:
@@ -252,8 +243,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
         check_budget(self.epsilon, delta, rows or None)
         stop = self._choose_stop(len(candidates), delta, book is not None)
         count = assume_given_count(model.n_rows, model.neighbours, about.ids)
-        held_out = HELD_OUT if about.ids is None else HELD_OUT_PERSONS
-        assumptions = (*about.assumptions, *count, held_out)
+        assumptions = (*about.assumptions, *count, find_held_out(about.ids))
         terms = delta, len(candidates), stop, about.unit_name
         record = self._open_record(assumptions, *terms)
         trials = self._prepare_trials(about, weights, rows, record)
@@ -297,15 +287,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
         unit: str | None = None,
     ) -> SearchRecord:
         """Return a new privacy record of the search, without charges."""
-        if stop is None:
-            many = count_in_words(n_trials, "trial")
-            scope = f"All {many} of the search are listed."
-        else:
-            scope = (
-                f"This is the best of a random number of fits ({mean_trials(stop):.3g} "
-                "on average), and only its releases are listed. The run time reveals "
-                "the number of fits."
-            )
+        scope = describe_scope(n_trials, stop)
         return SearchRecord(
             epsilon=self.epsilon,
             delta=delta,

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import astuple, fields, is_dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from skdp.privacy.budget import PrivacyRecord
@@ -67,16 +69,45 @@ def transcript_digest(record: PrivacyRecord) -> str:
     return digest.hexdigest()
 
 
-def released_digest(record: PrivacyRecord, result: Any = None) -> str:
-    """Return the SHA-256 digest of a run's released values, their costs and its result.
+def content_digest(content: Any) -> str:
+    """Return the SHA-256 digest of nested values, whatever their types are.
 
-    Parameters
-    ----------
-    record : PrivacyRecord
-        The privacy record of the run.
-    result : plain values, optional
-        What was computed from the releases, such as a model's weights and public facts.
-        It must be possible to write it as JSON.
+    The digest depends on each value and on its type, so 1, 1.0, "1" and True differ.
+    It does not depend on the order of a mapping's keys, or on whether a number is one
+    of numpy's.
+    """
+    plain = _to_plain(content)
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _to_plain(value: Any) -> Any:
+    """Convert nested values to the types of JSON. Unknown types become strings."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
+    if isinstance(value, Mapping):
+        return {level_key(key): _to_plain(part) for key, part in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, (tuple, list)):
+        return [_to_plain(part) for part in value]
+    if is_dataclass(value):
+        parts = [[f.name, _to_plain(getattr(value, f.name))] for f in fields(value)]
+        return [type(value).__name__, parts]
+    # Python refuses to write very long integers in decimal digits.
+    short = not isinstance(value, int) or value.bit_length() <= 10_000
+    if value is None or (isinstance(value, (bool, int, float, str)) and short):
+        return value
+    return [type(value).__name__, level_key(value)]
+
+
+def released_digest(record: PrivacyRecord) -> str:
+    """Return the SHA-256 digest of a run's released values and of their costs.
+
+    It is the digest of runs that make no model, such as evaluations. That of a model is
+    `skdp.estimators.saving.model_digest`.
     """
     charged = [[*astuple(event), times] for event, times in record.events.items()]
     whole = {
@@ -86,7 +117,7 @@ def released_digest(record: PrivacyRecord, result: Any = None) -> str:
         "delta": float(record.delta),
         "neighbours": record.neighbours,
         "search": [getattr(record, name, None) for name in ("n_trials", "stop")],
-        "result": result,
+        "assumptions": list(record.assumptions),
     }
     if record.unit is not None:
         whole["unit"] = record.unit

@@ -55,6 +55,9 @@ def dumps(plan: Plan) -> str:
     check(bool(names), "A plan can be written only if its average is in AVERAGES.")
     state = {name: getattr(plan, name) for name in PlanForm.__struct_fields__[1:]}
     state |= {
+        "n_rows": int(plan.n_rows),  # a user may have passed numpy's integers
+        "n_steps": int(plan.n_steps),
+        "n_restarts": int(plan.n_restarts),
         "epsilon": to_json(plan.epsilon),
         "average": names[0],
         "layout": _write_layout(plan.layout),
@@ -107,7 +110,7 @@ def plan_summary(plan: Any) -> dict[str, Any]:
     if isinstance(plan, dict):
         return plan
     penalty, level_cap = plan.penalty, getattr(plan.geometry, "level_cap", math.inf)
-    return {
+    found = {
         "n_rows": int(plan.n_rows),
         "epsilon": to_json(plan.epsilon),
         "delta": plan.delta,
@@ -128,6 +131,7 @@ def plan_summary(plan: Any) -> dict[str, Any]:
         "l2": getattr(penalty, "l2", None),
         "digest": plan_digest(plan),
     }
+    return {name: to_json(value) for name, value in found.items()}
 
 
 def find_geometry(summary: dict[str, Any]) -> type[Geometry]:
@@ -164,6 +168,11 @@ def summary_digest(summary: dict[str, Any]) -> str:
 
 
 def _read_plan(form: PlanForm) -> Plan:
+    geometry = Geometry.from_dict(_read_part(form.geometry))
+    directions = geometry.count_directions(form.layout)
+    # A sampling makes arrays of the size that the file states.
+    stated = form.sampling.get("n_coordinates", directions)
+    check(stated == directions, f"its sampling must have {directions} coordinates")
     return Plan(
         layout=form.layout,
         loss=Loss.from_dict(_read_part(form.loss)),
@@ -171,7 +180,7 @@ def _read_plan(form: PlanForm) -> Plan:
         epsilon=float(form.epsilon),
         delta=form.delta,
         sampling=samplings.Sampling.from_dict(_read_part(form.sampling)),
-        geometry=Geometry.from_dict(_read_part(form.geometry)),
+        geometry=geometry,
         n_steps=form.n_steps,
         n_restarts=form.n_restarts,
         penalty=Penalty.from_dict(_read_part(form.penalty)),

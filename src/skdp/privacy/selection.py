@@ -50,11 +50,12 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from skdp.privacy import accountant
 from skdp.privacy.budget import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
 from skdp.privacy.coins import Coins
-from skdp.schema import check
+from skdp.schema import check, count_in_words
 
 #: The parameter r of the law of the number of trials. With r = 1 the law is geometric
 #: and often gives a single trial. Larger values cost more privacy. With r = 3 and an
@@ -64,6 +65,16 @@ SHAPE = 3
 #: The sampler is not exactly normal. This changes the probabilities of one trial by a
 #: factor of at most e^SLACK.
 SLACK = ALLOWED_DRAWS * accountant.SLACK_PER_DRAW
+#: An assumption that is stated in the record of every search.
+HELD_OUT = (
+    "Each row was held out for scoring with probability 1/5, independently of all "
+    "other rows. This took no extra budget."
+)
+#: The same assumption if rows belong to persons.
+HELD_OUT_PERSONS = (
+    "Each person was held out for scoring with probability 1/5, independently of all "
+    "other persons. Rows of one person stayed together. This took no extra budget."
+)
 
 
 def trial_delta(epsilon: float, mu: float) -> float:
@@ -100,6 +111,22 @@ def choose_stop(mean: float) -> float:
     if mean == 1:
         return 1.0
     return 1.0 / _find_first(lambda x: x > 1 and mean_trials(1 / x) >= mean)
+
+
+def find_held_out(unit: Any) -> str:
+    """Return the assumption about the rows, or persons, that score models."""
+    return HELD_OUT if unit is None else HELD_OUT_PERSONS
+
+
+def describe_scope(n_trials: int, stop: float | None) -> str:
+    """Return the assumption that says which trials a search's record lists."""
+    if stop is None:
+        return f"All {count_in_words(n_trials, 'trial')} of the search are listed."
+    return (
+        f"This is the best of a random number of fits ({mean_trials(stop):.3g} "
+        "on average), and only its releases are listed. The run time reveals "
+        "the number of fits."
+    )
 
 
 def number_of_trials(stop: float, coins: Coins) -> int:

@@ -20,8 +20,7 @@ import sklearn
 import skdp
 from skdp.estimators import privacy_json
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.saving import ModelForm, load, read_form
-from skdp.estimators.spending import model_digest
+from skdp.estimators.saving import ModelForm, load, model_digest, read_form
 from skdp.evaluation.results import Evaluation
 from skdp.evaluation.search import PrivateSearchCV
 from skdp.planning.forecast import describe_outlook

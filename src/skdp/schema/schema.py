@@ -15,10 +15,18 @@ from html import escape
 from os import PathLike
 from typing import Any
 
-from skdp.schema.columns import Target
+from skdp.schema.columns import Categorical, Numeric, Target
 from skdp.schema.layout import Group, Layout
 from skdp.schema.pairs import Column, Pair
 from skdp.schema.validation import InputError, check, count_in_words
+
+#: Largest number of bins, knots and cells of pairs of a schema.
+MOST_MADE = 1 << 22
+#: Largest length of all labels together, apart from 200 characters for each bin, knot
+#: and cell of a pair.
+MOST_LETTERS = 1 << 25
+#: Number of characters that a label has besides the name of its column, at most.
+LABEL_END = 26
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,9 +59,18 @@ class Schema:
     def __post_init__(self) -> None:
         _check_described(self.columns, self.target)
         columns = dict(self.columns)
+        # Count coordinates before any is made: a short text can describe very many.
+        made = 0
         for name, column in columns.items():
             if isinstance(column, Pair):
-                columns[name] = column.join(name, columns)
+                columns[name] = column = column.join(name, columns)
+            if isinstance(column, (Numeric, Pair)):
+                made += column.width
+            check(
+                made <= MOST_MADE,
+                f"A schema may have at most {MOST_MADE:,} bins, knots and cells of "
+                f"pairs in all columns, got {made:,} up to column {name!r}.",
+            )
         object.__setattr__(self, "columns", columns)
         check(bool(self.inputs), "A schema must have at least one column.")
         if self.unit is not None and not isinstance(self.unit, str):
@@ -69,12 +86,35 @@ class Schema:
             not twice,
             f"Each column may appear only once in a schema, got {twice} twice.",
         )
-        fixed = sum(group.kind != "dense" for group in self.layout(False).groups)
+        check(
+            self._count_letters() <= MOST_LETTERS + 200 * made,
+            "The names of the coordinates are too long in all. Shorten the names of "
+            "columns, or the levels of the columns of pairs.",
+        )
+        fixed = sum(column.kind != "dense" for column in self.columns.values())
         check(
             self.row_norm is None or math.sqrt(fixed) < self.row_norm < 1e100,
             f"row_norm must be finite and above √{fixed}, the norm of categories, bins "
             f"and curves alone, got {self.row_norm}.",
         )
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates of an encoded row, without the intercept."""
+        return sum(column.width for column in self.columns.values())
+
+    def _count_letters(self) -> int:
+        """Return a bound on the length of all labels that `layout` makes."""
+        total = 0
+        for name, column in self.columns.items():
+            if isinstance(column, Pair):
+                widths = [part.width for part in column.parts]
+                ends = zip((column.first, column.second), column.parts, strict=True)
+                first, second = (_count_letters(*end) for end in ends)
+                total += first * widths[1] + second * widths[0] + column.width
+            else:
+                total += _count_letters(name, column)
+        return total
 
     @property
     def inputs(self) -> list[str]:
@@ -228,6 +268,16 @@ class Schema:
                 Group(name="intercept", kind="ones", start=start, labels=label)
             )
         return Layout(groups=tuple(groups), row_norm=self.row_norm, unit=self.unit_name)
+
+
+def _count_letters(name: object, column: Column) -> int:
+    """Return a bound on the length of all labels of a column, except a pair's."""
+    if isinstance(column, Categorical):
+        texts = sum(len(one) for one in column.levels if isinstance(one, str))
+        return texts + column.width * (len(str(name)) + LABEL_END)
+    if isinstance(column, Numeric):
+        return column.width * (len(str(name)) + LABEL_END)
+    return 0  # a vector's labels are the names of its columns
 
 
 def _check_described(columns: object, target: object) -> None:

@@ -16,20 +16,19 @@ from typing import Any
 from skdp.estimators import privacy_json
 from skdp.estimators.privacy_json import RecordForm, ReleaseForm, SearchForm
 from skdp.estimators.saving import (
-    ModelForm,
-    check_files,
     list_parameters,
-    load,
-    make_estimator,
-    read_form,
+    make_model,
+    make_unrecorded,
+    model_digest,
+    read_saved,
+    saved_digest,
 )
-from skdp.estimators.spending import model_digest
 from skdp.ledger import released_digest
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet
 from skdp.planning.decide import make_penalty
 from skdp.planning.plan_files import plan_summary
-from skdp.schema import Layout, check, toml_files
+from skdp.schema import Layout, Schema, check
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,6 +43,8 @@ class Given:
         The privacy record, as it is saved.
     n_iter : int
         The number of steps that the model reports.
+    schema : Schema
+        The schema of the fit.
     layout : Layout
         The coordinates of an encoded row.
     loss : Loss
@@ -57,6 +58,7 @@ class Given:
     plan: dict[str, Any]
     record: RecordForm
     n_iter: int
+    schema: Schema
     layout: Layout
     loss: Loss
     digest: Callable[[], str]
@@ -167,6 +169,7 @@ def read(model: Any) -> Given:
         plan=plan,
         record=privacy_json.make_form(model.privacy_, plan),
         n_iter=model.n_iter_,
+        schema=model.schema_,
         layout=model._layout,
         loss=model._loss(model.schema_),
         digest=lambda: model_digest(model),
@@ -174,18 +177,23 @@ def read(model: Any) -> Given:
 
 
 def _read_directory(source: Path) -> Given:
-    check_files(source)
-    about = read_form(source, "model.json", ModelForm)
-    record = read_form(source, "privacy.json", RecordForm)
-    schema = toml_files.read(source / "schema.toml")
+    saved = read_saved(source)
+    about, record, schema = saved.about, saved.record, saved.schema
+    model = make_unrecorded(saved)  # refuses what does not fit together
+
+    def digest() -> str:
+        make_model(saved)  # what cannot be loaded is not a model that was paid for
+        return saved_digest(saved)
+
     return Given(
         parameters=about.parameters,
         plan=about.plan,
         record=record,
         n_iter=about.n_iter,
-        layout=schema.layout(about.parameters.get("fit_intercept") is not False),
-        loss=make_estimator(about)._loss(schema),
-        digest=lambda: model_digest(load(source)),
+        schema=schema,
+        layout=model._layout,
+        loss=model._loss(schema),
+        digest=digest,
     )
 
 

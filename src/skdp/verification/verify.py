@@ -22,6 +22,7 @@ from skdp.verification.independent_epsilon import (
     pld_epsilon,
 )
 from skdp.verification.sensitivities import RELEASES_OF, compare, follows_spread
+from skdp.verification.stated import are_assumptions_right, find_differences
 
 #: Largest relative differences at which two values of ε count as equal: for the closed
 #: form, for dp-accounting (which puts losses on a grid), and for a search (which rounds
@@ -29,6 +30,11 @@ from skdp.verification.sensitivities import RELEASES_OF, compare, follows_spread
 CLOSE, PLD_CLOSE, SEARCH_CLOSE = 1e-6, 1e-3, 1e-4
 #: Share of μ² that DP-CD reserves for the mean squares of columns.
 SMOOTHNESS = 0.1
+#: What a report says without a ledger.
+UNPAID = (
+    "weights, standard errors, shares of rows and settings that leave no trace in the "
+    "record; only a ledger's entry vouches for them"
+)
 #: Part of δ that is set aside for finding categories.
 DISCOVERY = 0.1
 
@@ -100,7 +106,9 @@ class Verification:
     def __str__(self) -> str:
         words = {True: "ok", False: "FAILED", None: "not checked"}
         lines = [self.claim]
-        lines += [f"{words[c.passed]:>11}  {c.name}: {c.found}" for c in self.checks]
+        for c in self.checks:  # one line each: no text of a file can forge another
+            found = "".join(a if a.isprintable() else ascii(a)[1:-1] for a in c.found)
+            lines.append(f"{words[c.passed]:>11}  {c.name}: {found}")
         failed = sum(c.passed is False for c in self.checks)
         if failed:
             many = count_in_words(failed, "check")
@@ -143,8 +151,8 @@ def verify(model: Any, ledger: Any = None) -> Verification:
     Without a ledger, this shows that a record adds up and agrees with schema and
     settings. Anyone who can write to the directory could have written such a record.
     The ledger shows that the record belongs to this model and was paid for. Its entry
-    was written at the time of the fit and has a digest of the released values, their
-    costs and the weights.
+    was written at the time of the fit and has a digest of all that the saved model
+    states, except what `skdp.estimators.saving.COSMETIC` lists.
 
     Examples
     --------
@@ -159,7 +167,7 @@ def verify(model: Any, ledger: Any = None) -> Verification:
         none = Check("sensitivities", None, "not recomputed for scores")
         return _verify_record(record, [none], {}, ledger, lambda: digest)
     given = read(model)
-    checks = list(_check_plan(given))
+    checks = [*_check_plan(given), *_check_stated(given)]
     if not _is_noiseless(given.record):
         checks += _check_releases(given)
     return _verify_record(given.record, checks, given.plan, ledger, given.digest)
@@ -201,6 +209,8 @@ def _verify_record(
         checks.append(Check("privacy loss distributions", agrees, why))
     if ledger is not None and not noiseless:
         checks.append(_check_entry(ledger, digest, record.releases))
+    elif not noiseless:
+        checks.append(Check("released values", None, UNPAID))
     return Verification(
         claim=claim,
         claims=not (seeded or noiseless),
@@ -316,6 +326,16 @@ def _check_plan(given: Given) -> Iterator[Check]:
     yield from _check_steps(given)
 
 
+def _check_stated(given: Given) -> Iterator[Check]:
+    """Check parameters and assumptions against the record, the plan and the schema."""
+    wrong = find_differences(given)
+    said = "; ".join(wrong) or "as in the record, the plan and the schema"
+    yield Check("parameters", not wrong, said)
+    right = are_assumptions_right(given)
+    said = f"{'those' if right else 'not those'} of the parameters and the schema"
+    yield Check("assumptions", right, said)
+
+
 def _check_loss(given: Given) -> Check:
     """Check that the plan has the loss that the parameters and the schema imply."""
     name, bound = given.loss.name, given.loss.slope_bound
@@ -369,7 +389,9 @@ def _check_releases(given: Given) -> Iterator[Check]:
             "those of other candidates, or not known" if given.search else "not known"
         )
         said = f"their bounds are {whose}: {'; '.join(found.unknown)}"
-        yield Check("other sensitivities", None, said)
+        # Of one fit by a listed solver, every release is known.
+        foreign = given.search is not None or not listed
+        yield Check("other sensitivities", None, said, required=not foreign)
     if follows_spread(given):
         said = (
             "they depend on the target's spread, which is not saved; the smallest "
