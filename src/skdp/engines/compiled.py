@@ -381,8 +381,6 @@ class CompiledEngine:
         """
 
         def count(chunk: Chunk) -> BigInts:
-            if n_classes == 1:
-                return big([len(chunk.target)]) * self.records.find_share(chunk)
             alone = replace(self.records, chunks=(chunk,))
             return ReferenceEngine(alone).counts(n_classes)
 
