@@ -6,15 +6,14 @@ import pytest
 
 import skdp
 from skdp import cli
+from skdp.engines import compilation
 from skdp.schema import toml_files
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled():
-    """Compile the kernels first: a line on stderr says so, once in a process."""
-    data = skdp.make_hospital(50)
-    frame = pd.DataFrame(data.columns)
-    skdp.LogisticRegression(schema=data.schema, geometry="matrix").fit(frame)
+    """Compile the sweep first: a line on stderr says so, once in a process."""
+    compilation.compile_sweep()
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from skdp.engines import compilation, kernels
+import skdp
+from skdp.engines import choice, compilation, kernels
 from skdp.engines.compiled import CompiledEngine
 from skdp.privacy.encoding import Batch, encode
 from skdp.schema import Numeric, Schema
@@ -21,8 +22,8 @@ def start(dispatcher):
 
 
 def test_other_kernels_are_compiled_in_silence(capfd):
-    """Rows in a file are read-only: which kernels are compiled depends on records."""
-    start(kernels.count_classes)
+    """Which of them are compiled may depend on how the rows are stored."""
+    start(kernels.find_moves)
     assert capfd.readouterr().err == ""
     start(kernels.sweep)
     (line,) = capfd.readouterr().err.splitlines()
@@ -54,3 +55,30 @@ def test_every_engine_calls_the_sweep_before_rows_are_read(n_rows, monkeypatch):
     CompiledEngine(encode(batches, SCHEMA))
     assert len(calls) == 1
     assert len(sweep.signatures) == 1
+
+
+@pytest.mark.filterwarnings("ignore")  # n_rows is wrong on purpose
+def test_small_fits_use_the_reference_engine_until_they_were_many(monkeypatch):
+    """With equal rows; the choice follows the number that `n_rows` makes public."""
+    monkeypatch.delenv("SKDP_ENGINE", raising=False)
+    monkeypatch.setattr(choice, "_patience", choice.PATIENCE)
+    table = skdp.make_hospital(50)
+    chosen, used = [], []
+    for n_rows in (1000, 50, 10**6, 50):
+        model = skdp.LogisticRegression(schema=table.schema, n_rows=n_rows, n_steps=5)
+        chosen.append(model.fit(table.columns).plan_.engine)
+        used.append(choice._patience)
+    assert chosen == ["reference", "reference", "auto", "reference"]
+    assert used[1] == used[2] > used[3]
+    monkeypatch.setattr(choice, "_patience", used[2] - used[3])
+    chosen = [model.fit(table.columns).plan_.engine for _ in range(2)]
+    assert chosen == ["reference", "auto"]
+    assert choice._patience == 0
+
+
+def test_an_engine_that_was_named_is_used(monkeypatch):
+    monkeypatch.setenv("SKDP_ENGINE", "compiled")
+    assert choice.choose_small_engine("auto", 1) is None
+    monkeypatch.delenv("SKDP_ENGINE")
+    assert choice.choose_small_engine("compiled", 1) is None
+    assert choice.choose_small_engine("auto", float("inf")) is None

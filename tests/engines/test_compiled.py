@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from skdp.datasets import make_hospital
-from skdp.engines import compiled_rows, kernels
+from skdp.engines import compiled_rows, kernels, matrix_kernels
 from skdp.engines.compiled import CompiledEngine, Ranges
 from skdp.engines.formula import FORMULAS
 from skdp.engines.reference import ReferenceEngine
@@ -27,19 +27,17 @@ def hospital(n: int) -> Records:
     return encode([table.batch], table.schema)
 
 
-@pytest.mark.parametrize("name", ["_slopes", "_round", "_interpolate"])
-def test_slopes_are_compiled_without_fused_or_reordered_arithmetic(name: str) -> None:
-    made = getattr(kernels, name)
-    flags = made.targetoptions["fastmath"]
-    assert not flags
-    signatures = {
-        "_slopes": "(i8, f8[::1], f8[::1], f8[:,::1], i8, u2[::1], f8[:,::1], "
-        "f8[:,::1], i4[::1])",
-        "_round": "(f8[:,::1], f4[::1], i4[::1], f8, f8)",
-        "_interpolate": "(f8[::1], f8, f8, f8[::1], i4[::1])",
-    }
-    fresh = numba.njit(signatures[name], fastmath=flags, error_model="numpy")(
-        made.py_func
+@pytest.mark.parametrize(
+    "operation",
+    [*kernels.SLOPES.values(), kernels.round_slopes, matrix_kernels.cap_rows],
+    ids=lambda one: one.function.__name__,
+)
+def test_slopes_are_compiled_without_fused_or_reordered_arithmetic(
+    operation: kernels.Operation,
+) -> None:
+    assert not operation.integers
+    fresh = numba.njit("void(i8, i8, i8, i8, i8, i8)", error_model="numpy")(
+        operation.function
     )
     assembly = fresh.inspect_asm(fresh.signatures[0])
     assert not re.findall(r"\bv?fn?m(?:add|sub|la|ls)\w*", assembly)

@@ -5,7 +5,6 @@ import pytest
 from sklearn.linear_model import LogisticRegression as Plain
 
 import skdp
-from skdp.engines.reference import ReferenceEngine
 from skdp.estimators.balanced import BALANCED_SHARE, release_balanced_weights
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
@@ -58,7 +57,6 @@ def test_weights_follow_the_released_counts_alone():
         encode([batch], schema),
         schema,
         record,
-        engine=ReferenceEngine,
         noise=Randomness(),
         max_weight=3.0,
     )

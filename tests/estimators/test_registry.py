@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from sklearn import linear_model
 
 import skdp
 from skdp.cli.options import Model
@@ -25,7 +24,7 @@ def added():
     class CappedRegression(PrivateRegressor):
         short_name = "capped"
         title = "Regression with capped residuals"
-        sklearn_class = linear_model.LinearRegression
+        sklearn_class = "sklearn.linear_model:LinearRegression"
 
         def _make_loss(self, target):
             return Huber(self._choose_slope_bound(0.3))

@@ -4,16 +4,14 @@ from pathlib import Path
 import pytest
 from runs import SCHEMA
 
-import skdp
+from skdp.engines import compilation
 from skdp.schema import toml_files
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled():
-    """Compile the kernels first: a line on stderr says so, once in a process."""
-    columns = {"age": [1.0, 2.0] * 20, "job": ["a", "b"] * 20, "y": [0, 1] * 20}
-    skdp.LogisticRegression(schema=SCHEMA).fit(columns)
-    skdp.LogisticRegression(schema=SCHEMA, geometry="matrix").fit(columns)
+    """Compile the sweep first: a line on stderr says so, once in a process."""
+    compilation.compile_sweep()
 
 
 @pytest.fixture

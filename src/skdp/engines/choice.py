@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from os import PathLike
@@ -80,6 +79,12 @@ ENGINES: dict[str, EngineEntry] = {
 }
 
 
+#: The number of entries that the reference engine reads, in about half a second, before
+#: a process uses the default engine, and the part of it that is left.
+PATIENCE = 1 << 28
+_patience: float = PATIENCE
+
+
 def name_engine(name: str = "auto") -> str:
     """Resolve ``"auto"`` to the name of an engine, and check that the name is known.
 
@@ -123,10 +128,36 @@ def choose_engine(name: str = "auto", n_threads: int | None = None) -> MakeEngin
             f"engine={name!r} requires {entry.package}, which is not installed: pip "
             f"install {wanted}."
         )
-    engine = entry.load()
     options: dict[str, Any] = {"n_threads": n_threads} if entry.threaded else {}
     options |= {"address": address} if address else {}
-    return partial(engine, **options) if options else engine
+
+    def make(records: Records) -> Engine:
+        return entry.load()(records, **options)  # imported only now
+
+    return make
+
+
+def choose_small_engine(name: str, entries: float) -> MakeEngine | None:
+    """Return the reference engine if a fit is so small that it is the fastest.
+
+    Loading numba and compiling kernels takes longer than a small fit. So the first
+    small fits of a process use the reference engine, until they have read `PATIENCE`
+    entries together. For other fits, return None.
+
+    Parameters
+    ----------
+    name : str
+        The name of the fit's engine. Only ``"auto"`` leaves a choice.
+    entries : float
+        About how many entries of rows all steps of the fit read. This number must be
+        public, because the compiled engine may print that it compiles kernels.
+    """
+    global _patience
+    free = name == "auto" and "SKDP_ENGINE" not in os.environ
+    if not free or entries > _patience:
+        return None
+    _patience -= entries
+    return choose_engine("reference")
 
 
 def is_dask(table: Any) -> bool:

@@ -60,6 +60,13 @@ class CombinedCodes(NamedTuple):
             total = total * self.kind(width) + parts[group].astype(self.kind)
         return total
 
+    def spread(self, moves: npt.NDArray[np.float64]) -> None:
+        """Within `moves` (k, slots), add a code's move to all its combinations."""
+        whole = moves[:, self.start : self.start + self.size]
+        for g, (slot, width) in enumerate(zip(self.slots, self.shape, strict=True)):
+            shape = len(moves), math.prod(self.shape[:g]), width, -1
+            whole.reshape(shape)[:] += moves[:, None, slot : slot + width, None]
+
     def gather(self, sums: npt.NDArray[Any]) -> None:
         """Within `sums`, add each combination's sum to the sums of its codes.
 

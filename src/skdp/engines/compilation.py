@@ -2,9 +2,10 @@
 
 numba reports the start of each compilation. A kernel is compiled only if numba's disk
 cache does not contain it. The message must not depend on records, so it is printed only
-for one kernel, the sweep, which is called whenever a compiled engine is made. Other
-kernels may be compiled again if the rows are kept in a file, which happens if there are
-many rows. A message about those kernels would therefore depend on the number of rows.
+for one kernel, the sweep, which is called whenever a compiled engine is made. Whether
+one is made depends on public and released numbers only (`choice.choose_small_engine`).
+Which other kernels are compiled may depend on how the rows are stored, and so on their
+number.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from numba.core import event
 
 from skdp.engines import kernels
 
-#: The rough number of seconds that compiling takes.
-SECONDS = 10
+#: The rough number of seconds that compiling for a table of numbers and codes takes.
+SECONDS = 5
 #: Whether the message is suppressed.
 _quiet = False
 

@@ -6,6 +6,8 @@ This is the default engine.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -24,8 +26,9 @@ from skdp.engines.compiled_rows import (
     store,
 )
 from skdp.engines.formula import Formula
+from skdp.engines.reference import ReferenceEngine
 from skdp.engines.row_threads import Ranges, Threads
-from skdp.privacy.encoding import Records
+from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray, check
@@ -38,7 +41,7 @@ class KnownSlopes(NamedTuple):
     """What kernels need to know about slopes, which most steps share.
 
     `fits` says whether every gradient fits into int64. The fields `chunks` to
-    `n_entries` of a `kernels.SweepJob` are in `words`. Some of them are addresses of
+    `rounding` of a `kernels.SweepJob` are in `words`. Some of them are addresses of
     `arrays`.
     """
 
@@ -53,7 +56,7 @@ class Programs(NamedTuple):
     """The kernel programs of all chunks, which add up some coordinates.
 
     `slots` and `worth` are those of the coordinates, as in `Slots`. The fields
-    `programs` to `bounds` of a `kernels.SweepJob` are in `words`.
+    `columns` to `bounds` of a `kernels.SweepJob` are in `words`.
     """
 
     slots: IntArray
@@ -65,11 +68,13 @@ class Programs(NamedTuple):
 class Workspace(NamedTuple):
     """Arrays that all sweeps use, one after another.
 
-    `asked` has the weights of the last gradient. The fields `moves` to `lanes` of a
-    `kernels.SweepJob` are in `words`.
+    `asked` has the weights of the last gradient, and `changed` has room for the indices
+    of those that change. The fields `moves` to `lanes` of a `kernels.SweepJob` are in
+    `words`.
     """
 
     asked: FloatArray
+    changed: npt.NDArray[np.int64]
     moves: FloatArray
     totals: npt.NDArray[np.int64]
     words: tuple[int, ...]
@@ -78,12 +83,13 @@ class Workspace(NamedTuple):
     def of(cls, slots: Slots, n_outputs: int) -> Workspace:
         """Return the arrays for a loss with this number of outputs."""
         asked = np.zeros((slots.layout.n_features, n_outputs))
+        changed = np.zeros(len(asked), np.int64)
         moves = np.zeros((n_outputs, slots.wide))
         totals = np.zeros((2, n_outputs, slots.count), np.int64)
         lanes = 4 if moves.size <= 1 << 14 else 1
         addresses = moves.ctypes.data, totals.ctypes.data
         words = addresses[0], *moves.shape, addresses[1], slots.count, lanes
-        return cls(asked, moves, totals, words)
+        return cls(asked, changed, moves, totals, words)
 
 
 class CompiledEngine:
@@ -144,12 +150,15 @@ class CompiledEngine:
                 f"loss), got {units.shape}."
             )
         units = np.ascontiguousarray(units, np.float64)
-        asked, moves, totals, words = self._workspace(units.shape[1])
+        asked, places, moves, totals, words = self._workspace(units.shape[1])
         valid = self._weights is asked
         self._weights = None  # invalid until all margins have been moved
-        changed, fewer = kernels.find_moves(
-            units, asked, valid, slots.of, slots.worth, slots.lines, moves
+        n_changed, fewer = kernels.find_moves(
+            units, asked, valid, slots.of, slots.worth, moves, places
         )
+        for combined in slots.combined:
+            combined.spread(moves)
+        changed = places[:n_changed]
         # If a step changes all weights, computing the margins from scratch (from
         # weights of zero) takes as long as updating them, and no margins need to be
         # stored. Once a step changes fewer weights than are nonzero, margins are kept
@@ -170,12 +179,10 @@ class CompiledEngine:
         self._threads.sweep(job, entries)
         if kept_margins:
             self._weights = asked
-        if known.fits:
-            sums = kernels.read_totals(totals, programs.slots, programs.worth)
-            return np.asarray(sums.astype(object))
-        high, low = big(totals[:, :, programs.slots])
-        result: BigInts = ((high << 32) + low).T * programs.worth[:, None]
-        return result
+        found = totals[:, :, programs.slots]
+        high, low = found if known.fits else big(found)
+        sums = ((high << 32) + low).T * programs.worth[:, None]
+        return np.asarray(sums.astype(object))
 
     def _look_up(self, slopes: Slopes) -> KnownSlopes:
         """Describe slopes to kernels. Most steps have the same slopes as the last."""
@@ -201,9 +208,10 @@ class CompiledEngine:
             arrays=(formula, caps, chunks),
             words=(
                 *(chunks.ctypes.data, len(chunks)),
-                formula.code,
+                kernels.SLOPES[formula.code].address,
                 formula.parameters.ctypes.data,
                 *(formula.table.ctypes.data, len(formula.table)),
+                kernels.round_slopes.address,
             ),
         )
         return self._known_slopes
@@ -237,6 +245,7 @@ class CompiledEngine:
         ends = np.cumsum([len(lines) for lines in found], dtype=np.int64)
         starts = ends - [len(lines) for lines in found]
         programs = np.concatenate([np.zeros((0, 5), np.int64), *found])
+        kernels.compile_columns(programs[:, kernels.KIND].tolist())
         bounds = np.stack([starts, ends], axis=1).reshape(-1, 4)
         if len(self._known_programs) >= KNOWN_PROGRAMS:
             self._known_programs.clear()
@@ -244,21 +253,27 @@ class CompiledEngine:
             slots=self._slots.of[at],
             worth=self._slots.worth[at],
             arrays=(programs, bounds),
-            words=(programs.ctypes.data, len(programs), bounds.ctypes.data),
+            words=(
+                kernels.ADDRESSES.ctypes.data,
+                programs.ctypes.data,
+                bounds.ctypes.data,
+            ),
         )
         return self._known_programs[key]
 
     def gram(self) -> BigInts:
         """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         order = NumbersFirst(self._slots)
-
-        lines = self._describe(order)
-        sizes = order.choose_sizes()
+        steps = [matrix_kernels.add_pairs]
+        steps += [matrix_kernels.add_hat_pairs] if order.hats else []
+        walk = self._make_walk(order, order.choose_sizes(), steps)
+        flush = matrix_kernels.flush_pairs.address
 
         def work(share: Ranges) -> npt.NDArray[np.int64]:
             total = np.zeros((order.count, order.count), np.int64)
-            ranges = share.array, share.taken.ctypes.data
-            matrix_kernels.add_up_pairs(*ranges, lines, sizes, order.slots, total)
+            sums = np.zeros(total.shape)
+            addresses = {"result": sums.ctypes.data, "total": total.ctypes.data}
+            walk(share, flush, width=order.count, **addresses)
             return total
 
         def find_share(index: int) -> int:
@@ -294,22 +309,69 @@ class CompiledEngine:
         columns[order.of, : len(metric.units)] = (metric.units * order.worth).T
         caps = [np.zeros(rows.n_rows, np.int32) for rows in self._rows]
         where = np.array([own.ctypes.data for own in caps], np.int64)
-        limits = metric.limits(slopes)
-        lines, sizes = self._describe(order), order.choose_sizes(width)
+        limits = np.array(metric.limits(slopes))
+        steps = [matrix_kernels.add_images]
+        steps += [matrix_kernels.add_hat_images] if order.hats else []
+        sizes = order.choose_sizes(width)
+        walk = self._make_walk(order, sizes, [*steps, matrix_kernels.cap_rows])
 
         def work(share: Ranges) -> None:
-            ranges = share.array, share.taken.ctypes.data
-            rows = *ranges, lines, sizes, order.slots
-            matrix_kernels.cap_all(*rows, columns, limits, where)
+            images = make_aligned(sizes[0], width)
+            walk(
+                share,
+                width=width,
+                result=images.ctypes.data,
+                columns=columns.ctypes.data,
+                limits=limits.ctypes.data,
+                caps=where.ctypes.data,
+            )
 
         self._threads.run(work, width * len(order.dense) + order.count)
         return caps
 
-    def _describe(self, order: NumbersFirst) -> npt.NDArray[np.int64]:
-        """Return numbers (chunks, groups, 7) that tell kernels how to read the rows."""
-        lines = [order.describe(rows) for rows in self._rows]
-        none = np.zeros((0, len(self.records.layout.groups), 7), np.int64)
-        return np.stack(lines) if lines else none
+    def _make_walk(
+        self,
+        order: NumbersFirst,
+        sizes: tuple[int, int, int, int],
+        operations: Sequence[kernels.Operation],
+    ) -> Callable[..., None]:
+        """Return a function that calls operations on tiles of some rows.
+
+        Its arguments are the ranges of rows, the address of `flush_pairs` if needed,
+        and further fields of a `matrix_kernels.Tile`. `sizes` is the result of
+        `NumbersFirst.choose_sizes`.
+        """
+        lines = np.zeros(
+            (len(self._rows), len(self.records.layout.groups), 7), np.int64
+        )
+        for own, rows in zip(lines, self._rows, strict=True):
+            own[:] = order.describe(rows)
+        kinds = lines[:, :, kernels.KIND].ravel().tolist()
+        readers = matrix_kernels.compile_readers(kinds)
+        calls = np.array([one.address for one in operations], np.int64)
+        n_rows, n_numbers, n_codes, n_hats = sizes
+
+        def walk(share: Ranges, flush: int = 0, **fields: int) -> None:
+            dense = np.empty((n_rows, n_numbers))
+            codes = np.empty((n_codes, n_rows), np.uint16)
+            places = np.empty((n_hats, n_rows), np.int64)
+            values = np.empty((n_hats, n_rows))
+            tile = matrix_kernels.Tile(
+                dense=dense.ctypes.data,
+                n_numbers=n_numbers,
+                codes=codes.ctypes.data,
+                n_codes=n_codes,
+                places=places.ctypes.data,
+                values=values.ctypes.data,
+                n_hats=n_hats,
+                n_rows=n_rows,
+                slots=order.slots.ctypes.data,
+                **fields,
+            )
+            ranges = share.array, share.taken.ctypes.data
+            matrix_kernels.walk(*ranges, lines, readers, np.array(tile), calls, flush)
+
+        return walk
 
     def counts(self, n_classes: int) -> BigInts:
         """Add up the shares (`Records.find_share`) of the rows of each class.
@@ -318,18 +380,12 @@ class CompiledEngine:
         class count as the last class.
         """
 
-        def count(rows: KernelRows) -> npt.NDArray[np.int64]:
-            if n_classes == 1:
-                return np.array([rows.n_rows], np.int64)
-            found = np.zeros(n_classes, np.int64)
-            kernels.count_classes(rows.target, rows.weight, found)
-            return found
+        def count(chunk: Chunk) -> BigInts:
+            alone = replace(self.records, chunks=(chunk,))
+            return ReferenceEngine(alone).counts(n_classes)
 
-        counts = self._threads.map(count, self._rows)
-        total = np.zeros(n_classes, np.int64)
-        for own, chunk in zip(counts, self.records.chunks, strict=True):
-            total += own * self.records.find_share(chunk)
-        return big(total)
+        total = big(np.zeros(n_classes))
+        return sum(self._threads.map(count, self.records.chunks), start=total)
 
 
 def _chunk_caps(slopes: Slopes, index: int, n_rows: int) -> npt.NDArray[np.int32]:

@@ -148,14 +148,15 @@ class KernelRows:
             code = kernels.CODE8 if combined.kind == np.uint8 else kernels.CODE16
             line = [code, combined.start, combined.size - 1, 1, codes.ctypes.data]
             lines = np.concatenate([lines[~own], np.array([line], np.int64)])
-        return lines[np.argsort(lines[:, kernels.KIND], kind="stable")]
+        lines = lines[np.argsort(lines[:, kernels.KIND], kind="stable")]
+        columns = np.flatnonzero(lines[:, kernels.KIND] == kernels.COLUMN)
+        lines[columns[: len(columns) // 4 * 4 : 4], kernels.KIND] = kernels.FOUR
+        return lines
 
     def _combine(self, combined: CombinedCodes) -> AnyArray:
         if combined.start not in self.combined_codes:
-            codes = np.zeros(self.n_rows, combined.kind)
-            lines = self.lines[self.places[list(combined.groups)]]
-            kernels.combine_columns(lines, np.array(combined.shape), codes)
-            self.combined_codes[combined.start] = codes
+            parts = {g: self.parts[g] for g in combined.groups}
+            self.combined_codes[combined.start] = combined.codes(parts)
         return self.combined_codes[combined.start]
 
     def combine_all(self, slots: Slots) -> None:
@@ -351,7 +352,10 @@ class NumbersFirst:
         return lines
 
     def choose_sizes(self, width: int = 0) -> tuple[int, int, int, int]:
-        """Return the argument `sizes` of `matrix_kernels.add_up_pairs`.
+        """Return the number of rows in a tile of `matrix_kernels.walk`.
+
+        Then follows how many numbers, codes and hat values each row has.
+
 
         `width` is how many numbers a kernel computes for each row, in addition to those
         that it reads.

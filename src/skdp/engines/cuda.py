@@ -42,7 +42,6 @@ from skdp.engines.cuda_rows import (
     write_addresses,
 )
 from skdp.engines.formula import Formula
-from skdp.engines.kernels import spread
 from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, SLOPE_BITS, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
@@ -168,7 +167,8 @@ class CudaEngine:
         wide = [g for g in places.shorts if read[g]]
         moves = np.zeros((1, places.n_slots))
         moves[0, places.slot_of] = np.where(places.is_code, move * FEATURE_ONE, 0.0)
-        spread(places.lines, moves)
+        for combined in places.combined:
+            combined.spread(moves)
         slot_moves = cupy.asarray(moves)
         columns = np.zeros(1, COLUMNS)
         columns["change"][0, : len(numbers)] = move[places.numbers[numbers]]

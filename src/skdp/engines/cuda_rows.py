@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 
-from skdp.engines.combined_codes import combine_codes, list_lines
+from skdp.engines.combined_codes import combine_codes
 from skdp.engines.cuda_kernels import MOST_COLUMNS
 from skdp.privacy.encoding import SPARSE_WIDTH, Chunk
 from skdp.schema import FloatArray, IntArray, Layout
@@ -51,7 +51,6 @@ class Places:
         self.slot_of = np.arange(layout.n_features) + layout.group_of
         n_slots = layout.n_features + len(groups)
         self.combined = combine_codes(layout, n_slots)
-        self.lines = list_lines(self.combined)
         self.n_slots = n_slots + sum(combined.size for combined in self.combined)
         #: Whether each coordinate belongs to a group of codes.
         self.is_code = np.isin(layout.group_of, coded)

@@ -6,6 +6,10 @@ rows. One line of the program is one operation on one column or group of columns
 fields of a line are `KIND`, `SLOT`, `WIDTH`, `STRIDE` and `ADDRESS`. Tiles are so small
 that their margins and slopes stay in the fastest cache.
 
+Compiling takes much longer than fitting a small table. So each kind of column and each
+loss has functions of its own (`Operation`), which the sweep calls by their addresses.
+They are compiled when a table first has such a column or a model first has such a loss.
+
 The compiler may reorder and fuse loops that only add exact integers (marked
 ``integers``), because such sums are exact in any order. Slopes are rounded, so their
 loops keep the order of operations of `models.formulas` and `SlopeGrid.units`, and give
@@ -14,13 +18,17 @@ the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
 from numba import carray  # type: ignore[attr-defined]  # exported at run time
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from skdp.privacy.grid import FEATURE_BITS
@@ -33,11 +41,14 @@ MOST_ROWS = 1 << 18
 #: A position is a whole number of knots times HAT plus a fraction of HAT.
 HAT_BITS = FEATURE_BITS
 HAT = 1 << HAT_BITS
+#: The length of an array whose length is not known. Kernels do not check indices.
+ANY = 1 << 32
 
 #: Kinds of program lines, in order: the intercept, a contiguous column of numbers, one
 #: column of a matrix, all columns of a matrix, a sparse matrix, a column of one-byte
 #: codes, a column of two-byte codes, positions on one axis, and positions on two axes.
-ONES, COLUMN, STRIDED, MATRIX, SPARSE, CODE8, CODE16, CURVE, SURFACE = range(9)
+#: The last kind is that of a line and the three lines after it, which are all COLUMN.
+ONES, COLUMN, STRIDED, MATRIX, SPARSE, CODE8, CODE16, CURVE, SURFACE, FOUR = range(10)
 #: Fields of a program line: the kind, the first slot, the number of columns, the number
 #: of elements from one row to the next (for SURFACE, the width of the second axis), and
 #: the address.
@@ -52,32 +63,97 @@ MEAN, RESIDUAL, BENT_RESIDUAL, RAMP, SOFTMAX = range(5)
 UNIT, LOW, STEPS, BOUND, TARGET, SCALE, CAP = range(7)
 
 Floats = npt.NDArray[np.float64]
-Shorts = npt.NDArray[np.int16]
 Codes = npt.NDArray[Any]
 Program = npt.NDArray[np.int64]
+
+
+def compile_cached(make: Callable[..., Any], integers: bool = False) -> Any:
+    """Return what `make` returns, which should keep compiled code on disk if possible.
+
+    Set `integers` only for functions that add exact integers, because it lets the
+    compiler reorder operations.
+    """
+    flags = {"reassoc", "nsz", "contract"} if integers else False
+    options: dict[str, Any] = {"error_model": "numpy", "fastmath": flags}
+    try:
+        return make(cache=True, **options)
+    except RuntimeError:  # no writable directory, so compile in each process
+        return make(**options)
 
 
 def kernel(
     signature: Any = None, *, integers: bool = False
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator that compiles a function.
+    """Return a decorator that compiles a function, for calls from Python.
 
     Without a signature, the function is compiled on its first call, and again for
-    arguments of other types.
-
-    The compiled code is kept on disk if possible. Set `integers` only for functions
-    that add exact integers, because it lets the compiler reorder operations.
+    arguments of other types. See `compile_cached` for `integers`.
     """
-    flags = {"reassoc", "nsz", "contract"} if integers else False
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": flags}
 
     def decorate(function: Callable[..., Any]) -> Any:
-        try:
-            return numba.jit(signature, cache=True, **options)(function)
-        except RuntimeError:  # no writable directory, so compile in each process
-            return numba.jit(signature, **options)(function)
+        def make(**options: Any) -> Any:
+            return numba.jit(signature, nogil=True, **options)(function)
+
+        return compile_cached(make, integers)
 
     return decorate
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Make a function a part of each kernel that calls it, compiled together with it.
+
+    A function with code of its own would be compiled again for each kernel.
+    """
+    return numba.jit(inline="always")(function)
+
+
+class Operation:
+    """A function of integers that is compiled when its address is first needed.
+
+    Compiled functions call it by its address (see `call`), and so need not be compiled
+    together with it. The arguments are addresses and numbers.
+    """
+
+    def __init__(self, function: Callable[..., None], integers: bool) -> None:
+        self.function, self.integers = function, integers
+
+    @cached_property
+    def address(self) -> int:
+        """The address of the compiled function."""
+        numbers = [types.int64] * len(inspect.signature(self.function).parameters)
+
+        def make(**options: Any) -> Any:
+            return numba.cfunc(types.void(*numbers), **options)(self.function)
+
+        self._compiled = compile_cached(make, self.integers)  # kept alive
+        return int(self._compiled.address)
+
+
+def operation(*, integers: bool = False) -> Callable[[Callable[..., None]], Operation]:
+    """Return a decorator that makes a function an `Operation`."""
+    return lambda function: Operation(function, integers)
+
+
+unpack: Any = cgutils.unpack_tuple
+star_arguments: Any = types.StarArgTuple
+
+
+def _call(typing_context: Any, address: Any, *arguments: Any) -> Any:
+    """Define the compiled function `call`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        number = ir.IntType(64)
+        given = unpack(builder, values[1])
+        kind = ir.FunctionType(ir.VoidType(), [number] * len(given))
+        builder.call(builder.inttoptr(values[0], kind.as_pointer()), given)
+        return context.get_dummy_value()
+
+    numbers = star_arguments([types.int64] * len(arguments))
+    return types.void(types.int64, numbers), codegen
+
+
+#: Calls the operation with the address that comes first.
+call: Any = intrinsic(_call)
 
 
 def _pointer_to(kind: Any) -> Any:
@@ -87,10 +163,10 @@ def _pointer_to(kind: Any) -> Any:
         kind = context.get_value_type(signature.return_type)
         return builder.inttoptr(values[0], kind)
 
-    pointer: Any = numba.types.CPointer
+    pointer: Any = types.CPointer
 
     def cast(typing_context: Any, address: Any) -> Any:
-        return pointer(kind)(numba.types.int64), codegen
+        return pointer(kind)(types.int64), codegen
 
     return intrinsic(cast)
 
@@ -99,12 +175,12 @@ def _atomic_add(typing_context: Any, address: Any, amount: Any) -> Any:
     """Define the compiled function `add_at`."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        pointer: Any = numba.types.CPointer
-        kind = context.get_value_type(pointer(numba.types.int64))
+        pointer: Any = types.CPointer
+        kind = context.get_value_type(pointer(types.int64))
         where = builder.inttoptr(values[0], kind)
         return builder.atomic_rmw("add", where, values[1], "monotonic")
 
-    return numba.types.int64(numba.types.int64, numba.types.int64), codegen
+    return types.int64(types.int64, types.int64), codegen
 
 
 #: Adds an amount to the integer at an address, which several threads may do at the same
@@ -115,173 +191,194 @@ add_at: Any = intrinsic(_atomic_add)
 _int64, _int16, _uint8, _uint16, _int32, _uint32, _float32, _float64 = (
     _pointer_to(kind)
     for kind in (
-        numba.types.int64,
-        numba.types.int16,
-        numba.types.uint8,
-        numba.types.uint16,
-        numba.types.int32,
-        numba.types.uint32,
-        numba.types.float32,
-        numba.types.float64,
+        types.int64,
+        types.int16,
+        types.uint8,
+        types.uint16,
+        types.int32,
+        types.uint32,
+        types.float32,
+        types.float64,
     )
 )
 
+# The operations that move margins add Σ_columns x_i · moves to the margins of n rows,
+# starting with row `start` of the chunk. Those that add up slopes add Σ_i x_i slopes_i
+# to the sums. `line` is the address of a program line. Sums are spread over lanes,
+# which lie `lane` bytes apart (0 if there is only one), and the caller adds them up.
+# The operations that move margins do not use the last argument.
 
-@kernel(integers=True)
-def _move_columns(
-    m: Floats,
-    a: Shorts,
-    b: Shorts,
-    c: Shorts,
-    d: Shorts,
-    u: float,
-    v: float,
-    w: float,
-    x: float,
-) -> None:
-    for i in range(len(m)):
+
+@operation(integers=True)
+def _move_ones(line: int, start: int, n: int, margins: int, moves: int, _: int) -> None:
+    own, m = carray(_int64(line), 5), carray(_float64(margins), n)
+    u = carray(_float64(moves + 8 * own[SLOT]), 1)[0]
+    for i in range(n):
+        m[i] += u
+
+
+@operation(integers=True)
+def _add_ones(line: int, start: int, n: int, slopes: int, sums: int, lane: int) -> None:
+    own, s, total = carray(_int64(line), 5), carray(_float64(slopes), n), 0.0
+    for i in range(n):
+        total += s[i]
+    carray(_float64(sums + 8 * own[SLOT]), 1)[0] += total
+
+
+@operation(integers=True)
+def _move_four(line: int, start: int, n: int, margins: int, moves: int, _: int) -> None:
+    lines, m = carray(_int64(line), (4, 5)), carray(_float64(margins), n)
+    a = carray(_int16(lines[0, ADDRESS] + 2 * start), n)
+    b = carray(_int16(lines[1, ADDRESS] + 2 * start), n)
+    c = carray(_int16(lines[2, ADDRESS] + 2 * start), n)
+    d = carray(_int16(lines[3, ADDRESS] + 2 * start), n)
+    change = carray(_float64(moves), ANY)
+    u, v = change[lines[0, SLOT]], change[lines[1, SLOT]]
+    w, x = change[lines[2, SLOT]], change[lines[3, SLOT]]
+    for i in range(n):
         m[i] += (a[i] * u + b[i] * v) + (c[i] * w + d[i] * x)
 
 
-@kernel(integers=True)
-def _move_column(m: Floats, a: Shorts, stride: int, u: float) -> None:
-    if stride == 1:
-        for i in range(len(m)):
-            m[i] += a[i] * u
-    else:
-        for i in range(len(m)):
-            m[i] += a[i * stride] * u
+@operation(integers=True)
+def _add_four(line: int, start: int, n: int, slopes: int, sums: int, lane: int) -> None:
+    lines, s = carray(_int64(line), (4, 5)), carray(_float64(slopes), n)
+    a = carray(_int16(lines[0, ADDRESS] + 2 * start), n)
+    b = carray(_int16(lines[1, ADDRESS] + 2 * start), n)
+    c = carray(_int16(lines[2, ADDRESS] + 2 * start), n)
+    d = carray(_int16(lines[3, ADDRESS] + 2 * start), n)
+    out = carray(_float64(sums), ANY)
+    u, v, w, x = 0.0, 0.0, 0.0, 0.0
+    for i in range(n):
+        u += a[i] * s[i]
+        v += b[i] * s[i]
+        w += c[i] * s[i]
+        x += d[i] * s[i]
+    out[lines[0, SLOT]] += u
+    out[lines[1, SLOT]] += v
+    out[lines[2, SLOT]] += w
+    out[lines[3, SLOT]] += x
 
 
-@kernel(integers=True)
-def _move_matrix(m: Floats, a: Shorts, u: Floats) -> None:
-    for i in range(len(m)):
+@operation(integers=True)
+def _move_column(
+    line: int, start: int, n: int, margins: int, moves: int, _: int
+) -> None:
+    own, m = carray(_int64(line), 5), carray(_float64(margins), n)
+    a = carray(_int16(own[ADDRESS] + 2 * start), n)
+    u = carray(_float64(moves + 8 * own[SLOT]), 1)[0]
+    for i in range(n):
+        m[i] += a[i] * u
+
+
+@operation(integers=True)
+def _add_column(
+    line: int, start: int, n: int, slopes: int, sums: int, lane: int
+) -> None:
+    own, s, total = carray(_int64(line), 5), carray(_float64(slopes), n), 0.0
+    a = carray(_int16(own[ADDRESS] + 2 * start), n)
+    for i in range(n):
+        total += a[i] * s[i]
+    carray(_float64(sums + 8 * own[SLOT]), 1)[0] += total
+
+
+@operation(integers=True)
+def _move_strided(
+    line: int, start: int, n: int, margins: int, moves: int, _: int
+) -> None:
+    own, m = carray(_int64(line), 5), carray(_float64(margins), n)
+    stride = own[STRIDE]
+    a = carray(_int16(own[ADDRESS] + 2 * start * stride), n * stride)
+    u = carray(_float64(moves + 8 * own[SLOT]), 1)[0]
+    for i in range(n):
+        m[i] += a[i * stride] * u
+
+
+@operation(integers=True)
+def _add_strided(
+    line: int, start: int, n: int, slopes: int, sums: int, lane: int
+) -> None:
+    own, s, total = carray(_int64(line), 5), carray(_float64(slopes), n), 0.0
+    stride = own[STRIDE]
+    a = carray(_int16(own[ADDRESS] + 2 * start * stride), n * stride)
+    for i in range(n):
+        total += a[i * stride] * s[i]
+    carray(_float64(sums + 8 * own[SLOT]), 1)[0] += total
+
+
+@operation(integers=True)
+def _move_matrix(
+    line: int, start: int, n: int, margins: int, moves: int, _: int
+) -> None:
+    own, m = carray(_int64(line), 5), carray(_float64(margins), n)
+    width, stride = own[WIDTH], own[STRIDE]
+    a = carray(_int16(own[ADDRESS] + 2 * start * stride), (n, stride))
+    u = carray(_float64(moves + 8 * own[SLOT]), width)
+    for i in range(n):
         total = 0.0
-        for j in range(len(u)):
+        for j in range(width):
             total += a[i, j] * u[j]
         m[i] += total
 
 
-@kernel(integers=True)
-def _move_sparse(
-    m: Floats, starts: Codes, columns: Codes, entries: Shorts, u: Floats
+@operation(integers=True)
+def _add_matrix(
+    line: int, start: int, n: int, slopes: int, sums: int, lane: int
 ) -> None:
-    for i in range(len(m)):
+    own, s = carray(_int64(line), 5), carray(_float64(slopes), n)
+    width, stride = own[WIDTH], own[STRIDE]
+    a = carray(_int16(own[ADDRESS] + 2 * start * stride), (n, stride))
+    out, whole = carray(_float64(sums + 8 * own[SLOT]), width), n // 4 * 4
+    for i in range(0, whole, 4):
+        t, u, v, w = s[i], s[i + 1], s[i + 2], s[i + 3]
+        for j in range(width):
+            out[j] += (a[i, j] * t + a[i + 1, j] * u) + (
+                a[i + 2, j] * v + a[i + 3, j] * w
+            )
+    for i in range(whole, n):
+        for j in range(width):
+            out[j] += a[i, j] * s[i]
+
+
+@operation(integers=True)
+def _move_sparse(
+    line: int, start: int, n: int, margins: int, moves: int, _: int
+) -> None:
+    own, m = carray(_int64(line), 5), carray(_float64(margins), n)
+    where = carray(_int64(own[ADDRESS]), 3)
+    starts = carray(_int32(where[0] + 4 * start), n + 1)
+    columns = carray(_int32(where[1]), starts[n])
+    entries = carray(_int16(where[2]), starts[n])
+    u = carray(_float64(moves + 8 * own[SLOT]), own[WIDTH])
+    for i in range(n):
         total = 0.0
         for e in range(starts[i], starts[i + 1]):
             total += entries[e] * u[columns[e]]
         m[i] += total
 
 
-@kernel(integers=True)
+@operation(integers=True)
 def _add_sparse(
-    s: Floats, starts: Codes, columns: Codes, entries: Shorts, out: Floats
+    line: int, start: int, n: int, slopes: int, sums: int, lane: int
 ) -> None:
-    for i in range(len(s)):
+    own, s = carray(_int64(line), 5), carray(_float64(slopes), n)
+    where = carray(_int64(own[ADDRESS]), 3)
+    starts = carray(_int32(where[0] + 4 * start), n + 1)
+    columns = carray(_int32(where[1]), starts[n])
+    entries = carray(_int16(where[2]), starts[n])
+    out = carray(_float64(sums + 8 * own[SLOT]), own[WIDTH])
+    for i in range(n):
         for e in range(starts[i], starts[i + 1]):
             out[columns[e]] += entries[e] * s[i]
 
 
-@kernel(integers=True)
-def _move_codes(m: Floats, codes: Codes, u: Floats) -> None:
+@inlined
+def _move_by_codes(m: Floats, codes: Codes, u: Floats) -> None:
     for i in range(len(m)):
         m[i] += u[codes[i]]
 
 
-@kernel(integers=True)
-def _move_curve(m: Floats, positions: Codes, u: Floats) -> None:
-    for i in range(len(m)):
-        below, part = positions[i] >> HAT_BITS, positions[i] & (HAT - 1)
-        above = below + (part > 0)
-        m[i] += (HAT - part) * u[below] + part * u[above]
-
-
-@kernel(integers=True)
-def _add_curve(s: Floats, positions: Codes, first: Floats, second: Floats) -> None:
-    for i in range(len(s)):
-        below, part = positions[i] >> HAT_BITS, positions[i] & (HAT - 1)
-        first[below] += (HAT - part) * s[i]
-        second[below + (part > 0)] += part * s[i]
-
-
-@kernel(integers=True)
-def _move_surface(m: Floats, positions: Codes, width: int, u: Floats) -> None:
-    for i in range(len(m)):
-        b, f = np.int64(positions[i, 0] >> HAT_BITS), positions[i, 0] & (HAT - 1)
-        c, g = np.int64(positions[i, 1] >> HAT_BITS), positions[i, 1] & (HAT - 1)
-        place, down, right = b * width + c, (f > 0) * width, np.int64(g > 0)
-        m[i] += (
-            (((HAT - f) * (HAT - g)) >> HAT_BITS) * u[place]
-            + (((HAT - f) * g) >> HAT_BITS) * u[place + right]
-            + ((f * (HAT - g)) >> HAT_BITS) * u[place + down]
-            + ((f * g) >> HAT_BITS) * u[place + down + right]
-        )
-
-
-@kernel(integers=True)
-def _add_surface(
-    s: Floats,
-    positions: Codes,
-    width: int,
-    first: Floats,
-    second: Floats,
-    third: Floats,
-    fourth: Floats,
-) -> None:
-    for i in range(len(s)):
-        b, f = np.int64(positions[i, 0] >> HAT_BITS), positions[i, 0] & (HAT - 1)
-        c, g = np.int64(positions[i, 1] >> HAT_BITS), positions[i, 1] & (HAT - 1)
-        place, down, right = b * width + c, (f > 0) * width, np.int64(g > 0)
-        first[place] += (((HAT - f) * (HAT - g)) >> HAT_BITS) * s[i]
-        second[place + right] += (((HAT - f) * g) >> HAT_BITS) * s[i]
-        third[place + down] += ((f * (HAT - g)) >> HAT_BITS) * s[i]
-        fourth[place + down + right] += ((f * g) >> HAT_BITS) * s[i]
-
-
-@kernel(integers=True)
-def _add_columns(
-    s: Floats, a: Shorts, b: Shorts, c: Shorts, d: Shorts, out: Floats
-) -> None:
-    u, v, w, x = 0.0, 0.0, 0.0, 0.0
-    for i in range(len(s)):
-        u += a[i] * s[i]
-        v += b[i] * s[i]
-        w += c[i] * s[i]
-        x += d[i] * s[i]
-    out[0] += u
-    out[1] += v
-    out[2] += w
-    out[3] += x
-
-
-@kernel(integers=True)
-def _add_column(s: Floats, a: Shorts, stride: int, out: Floats) -> None:
-    total = 0.0
-    if stride == 1:
-        for i in range(len(s)):
-            total += a[i] * s[i]
-    else:
-        for i in range(len(s)):
-            total += a[i * stride] * s[i]
-    out[0] += total
-
-
-@kernel(integers=True)
-def _add_matrix(s: Floats, a: Shorts, out: Floats) -> None:
-    whole = len(s) // 4 * 4
-    for i in range(0, whole, 4):
-        t, u, v, w = s[i], s[i + 1], s[i + 2], s[i + 3]
-        for j in range(len(out)):
-            out[j] += (a[i, j] * t + a[i + 1, j] * u) + (
-                a[i + 2, j] * v + a[i + 3, j] * w
-            )
-    for i in range(whole, len(s)):
-        for j in range(len(out)):
-            out[j] += a[i, j] * s[i]
-
-
-@kernel(integers=True)
-def _add_codes(
+@inlined
+def _add_by_codes(
     s: Floats,
     codes: Codes,
     first: Floats,
@@ -301,362 +398,139 @@ def _add_codes(
         first[codes[i]] += s[i]
 
 
-@kernel(integers=True)
-def _move(
-    program: Program,
-    moves: Floats,
-    margins: Floats,
-    origin: int,
-    start: int,
-    stop: int,
+@operation(integers=True)
+def _move_codes8(
+    line: int, start: int, n: int, margins: int, moves: int, _: int
 ) -> None:
-    """Add Σ_lines x_i · moves[c] to margins[c, i - origin], for one tile of rows."""
-    for c in range(len(moves)):
-        m, line = margins[c, start - origin : stop - origin], 0
-        while line < len(program):
-            kind, slot = program[line, KIND], program[line, SLOT]
-            width, stride = program[line, WIDTH], program[line, STRIDE]
-            address = program[line, ADDRESS]
-            if kind == ONES:
-                for i in range(len(m)):
-                    m[i] += moves[c, slot]
-            elif (
-                kind == COLUMN
-                and line + 3 < len(program)
-                and program[line + 3, KIND] == COLUMN
-            ):
-                _move_columns(
-                    m,
-                    carray(_int16(address), stop)[start:],
-                    carray(_int16(program[line + 1, ADDRESS]), stop)[start:],
-                    carray(_int16(program[line + 2, ADDRESS]), stop)[start:],
-                    carray(_int16(program[line + 3, ADDRESS]), stop)[start:],
-                    moves[c, slot],
-                    moves[c, program[line + 1, SLOT]],
-                    moves[c, program[line + 2, SLOT]],
-                    moves[c, program[line + 3, SLOT]],
-                )
-                line += 3
-            elif kind in (COLUMN, STRIDED):
-                a = carray(_int16(address), stop * stride)[start * stride :]
-                _move_column(m, a, stride, moves[c, slot])
-            elif kind == MATRIX:
-                matrix = carray(_int16(address), (stop, stride))[start:]
-                _move_matrix(m, matrix, moves[c, slot : slot + width])
-            elif kind == SPARSE:
-                where = carray(_int64(address), 3)
-                starts = carray(_int32(where[0]), stop + 1)[start:]
-                columns = carray(_int32(where[1]), starts[stop - start])
-                entries = carray(_int16(where[2]), starts[stop - start])
-                u = moves[c, slot : slot + width]
-                _move_sparse(m, starts, columns, entries, u)
-            elif kind == CODE8:
-                codes = carray(_uint8(address), stop)[start:]
-                _move_codes(m, codes, moves[c, slot : slot + width + 1])
-            elif kind == CURVE:
-                positions = carray(_uint32(address), stop)[start:]
-                _move_curve(m, positions, moves[c, slot : slot + width + 1])
-            elif kind == SURFACE:
-                places = carray(_uint32(address), (stop, 2))[start:]
-                _move_surface(m, places, stride, moves[c, slot : slot + width + 1])
-            else:
-                wide = carray(_uint16(address), stop)[start:]
-                _move_codes(m, wide, moves[c, slot : slot + width + 1])
-            line += 1
+    own, m = carray(_int64(line), 5), carray(_float64(margins), n)
+    codes = carray(_uint8(own[ADDRESS] + start), n)
+    _move_by_codes(m, codes, carray(_float64(moves + 8 * own[SLOT]), own[WIDTH] + 1))
 
 
-@kernel(integers=True)
-def _add(program: Program, sums: Floats, slopes: Floats, start: int, stop: int) -> None:
-    """Add Σ_i x_i slopes[c, i] to sums[:, c], for one tile of rows.
-
-    The result is spread over the first axis of `sums`, which the caller adds up.
-    """
-    last = len(sums) - 1
-    four = np.empty(4)
-    for c in range(len(slopes)):
-        s, line = slopes[c, : stop - start], 0
-        while line < len(program):
-            kind, slot = program[line, KIND], program[line, SLOT]
-            width, stride = program[line, WIDTH], program[line, STRIDE]
-            address = program[line, ADDRESS]
-            out = sums[0, c, slot : slot + width + 1]
-            if kind == ONES:
-                total = 0.0
-                for i in range(len(s)):
-                    total += s[i]
-                out[0] += total
-            elif (
-                kind == COLUMN
-                and line + 3 < len(program)
-                and program[line + 3, KIND] == COLUMN
-            ):
-                four[:] = 0.0
-                _add_columns(
-                    s,
-                    carray(_int16(address), stop)[start:],
-                    carray(_int16(program[line + 1, ADDRESS]), stop)[start:],
-                    carray(_int16(program[line + 2, ADDRESS]), stop)[start:],
-                    carray(_int16(program[line + 3, ADDRESS]), stop)[start:],
-                    four,
-                )
-                for other in range(4):
-                    sums[0, c, program[line + other, SLOT]] += four[other]
-                line += 3
-            elif kind in (COLUMN, STRIDED):
-                a = carray(_int16(address), stop * stride)[start * stride :]
-                _add_column(s, a, stride, out)
-            elif kind == MATRIX:
-                matrix = carray(_int16(address), (stop, stride))[start:]
-                _add_matrix(s, matrix, out[:width])
-            elif kind == SPARSE:
-                where = carray(_int64(address), 3)
-                starts = carray(_int32(where[0]), stop + 1)[start:]
-                columns = carray(_int32(where[1]), starts[stop - start])
-                entries = carray(_int16(where[2]), starts[stop - start])
-                _add_sparse(s, starts, columns, entries, out)
-            else:
-                second = sums[min(1, last), c, slot : slot + width + 1]
-                third = sums[min(2, last), c, slot : slot + width + 1]
-                fourth = sums[min(3, last), c, slot : slot + width + 1]
-                if kind == CODE8:
-                    codes = carray(_uint8(address), stop)[start:]
-                    _add_codes(s, codes, out, second, third, fourth)
-                elif kind == CURVE:
-                    positions = carray(_uint32(address), stop)[start:]
-                    _add_curve(s, positions, out, second)
-                elif kind == SURFACE:
-                    places = carray(_uint32(address), (stop, 2))[start:]
-                    _add_surface(s, places, stride, out, second, third, fourth)
-                else:
-                    wide = carray(_uint16(address), stop)[start:]
-                    _add_codes(s, wide, out, second, third, fourth)
-            line += 1
-
-
-@kernel()
-def _interpolate(
-    table: Floats,
-    low: float,
-    steps: float,
-    values: Floats,
-    index: npt.NDArray[np.int32],
+@operation(integers=True)
+def _add_codes8(
+    line: int, start: int, n: int, slopes: int, sums: int, lane: int
 ) -> None:
-    """Replace each value v of a tile by `formulas.interpolate` at v.
-
-    `index` is working memory.
-    """
-    last, most = float(len(table) - 1), np.int32(len(table) - 2)
-    for i in range(len(values)):
-        # This comparison turns even nan into a valid index.
-        inside = values[i] if values[i] > low else low
-        place = min((inside - low) * steps, last)
-        index[i] = min(np.int32(place), most)
-        values[i] = place - index[i]
-    for i in range(len(values)):
-        entry = np.uint32(
-            index[i]
-        )  # unsigned, so numba need not check for negative indices
-        below, above = table[entry], table[entry + np.uint32(1)]
-        values[i] = below + values[i] * (above - below)
+    own, s = carray(_int64(line), 5), carray(_float64(slopes), n)
+    codes = carray(_uint8(own[ADDRESS] + start), n)
+    out, size = sums + 8 * own[SLOT], own[WIDTH] + 1
+    first, second = carray(_float64(out), size), carray(_float64(out + lane), size)
+    third = carray(_float64(out + 2 * lane), size)
+    fourth = carray(_float64(out + 3 * lane), size)
+    _add_by_codes(s, codes, first, second, third, fourth)
 
 
-@kernel()
-def _clip(value: float, low: float, high: float) -> float:
-    return min(max(value, low), high)
-
-
-@kernel()
-def _slopes(
-    formula: int,
-    p: Floats,
-    table: Floats,
-    margins: Floats,
-    start: int,
-    target: Codes,
-    slopes: Floats,
-    scratch: Floats,
-    index: npt.NDArray[np.int32],
+@operation(integers=True)
+def _move_codes16(
+    line: int, start: int, n: int, margins: int, moves: int, _: int
 ) -> None:
-    """Compute the slopes (k, rows) of the loss for a tile, from margins in units."""
-    rows = len(target)
-    m, s = margins[0, start : start + rows], slopes[0, :rows]
-    unit, low, steps, bound, one = p[UNIT], p[LOW], p[STEPS], p[BOUND], p[TARGET]
-    if formula == MEAN:
-        for i in range(rows):
-            s[i] = m[i] * unit
-        _interpolate(table, low, steps, s, index)
-        for i in range(rows):
-            s[i] = _clip(s[i] - target[i] * one, -bound, bound)
-    elif formula in (RESIDUAL, BENT_RESIDUAL):
-        for i in range(rows):
-            s[i] = m[i] * unit - (2.0 * (target[i] * one) - 1.0)
-        if formula == BENT_RESIDUAL:
-            _interpolate(table, low, steps, s, index)
-        for i in range(rows):
-            s[i] = _clip(s[i], -bound, bound)
-    elif formula == RAMP:
-        for i in range(rows):
-            sign = 2.0 * (target[i] * one) - 1.0
-            s[i] = -sign * _clip((1.0 - sign * (m[i] * unit)) / bound, 0.0, 1.0)
-    else:
-        largest, total = scratch[0], scratch[1]
-        for i in range(rows):
-            largest[i], total[i] = m[i] * unit, 0.0
-        for c in range(1, len(slopes)):
-            m = margins[c, start : start + rows]
-            for i in range(rows):
-                largest[i] = max(largest[i], m[i] * unit)
-        for c in range(len(slopes)):
-            m, s = margins[c, start : start + rows], slopes[c, :rows]
-            for i in range(rows):
-                s[i] = m[i] * unit - largest[i]
-            _interpolate(table, low, steps, s, index)
-            for i in range(rows):
-                total[i] += s[i]
-        for c in range(len(slopes)):
-            s = slopes[c, :rows]
-            for i in range(rows):
-                s[i] = s[i] / total[i] - (1.0 if c == target[i] else 0.0)
+    own, m = carray(_int64(line), 5), carray(_float64(margins), n)
+    codes = carray(_uint16(own[ADDRESS] + 2 * start), n)
+    _move_by_codes(m, codes, carray(_float64(moves + 8 * own[SLOT]), own[WIDTH] + 1))
 
 
-@kernel()
-def _round(
-    slopes: Floats,
-    weight: npt.NDArray[np.float32],
-    caps: npt.NDArray[np.int32],
-    scale: float,
-    cap: float,
+@operation(integers=True)
+def _add_codes16(
+    line: int, start: int, n: int, slopes: int, sums: int, lane: int
 ) -> None:
-    """Replace slopes by `SlopeGrid.units` of weight times slope.
-
-    `caps` is empty if rows have no individual caps.
-    """
-    rows, capped = len(weight), len(caps) > 0
-    for c in range(len(slopes)):
-        s = slopes[c]
-        for i in range(rows):
-            raw = s[i] * weight[i]
-            raw = raw if raw == raw else 0.0
-            s[i] = _clip(np.floor(raw * scale + 0.5), -cap, cap)
-        if capped:
-            for i in range(rows):
-                s[i] = _clip(s[i], -float(caps[i]), float(caps[i]))
-    if len(slopes) > 1:
-        for i in range(rows):
-            most = min(float(caps[i]), cap) if capped else cap
-            squares = 0.0
-            for c in range(len(slopes)):
-                squares += slopes[c, i] * slopes[c, i]
-            if squares > most * most:
-                factor = most / np.sqrt(max(squares, 1.0)) * (1.0 - 2.0**-40)
-                for c in range(len(slopes)):
-                    slopes[c, i] = np.trunc(slopes[c, i] * factor)
+    own, s = carray(_int64(line), 5), carray(_float64(slopes), n)
+    codes = carray(_uint16(own[ADDRESS] + 2 * start), n)
+    out, size = sums + 8 * own[SLOT], own[WIDTH] + 1
+    first, second = carray(_float64(out), size), carray(_float64(out + lane), size)
+    third = carray(_float64(out + 2 * lane), size)
+    fourth = carray(_float64(out + 3 * lane), size)
+    _add_by_codes(s, codes, first, second, third, fourth)
 
 
-@kernel(integers=True)
-def _flush(sums: Floats, totals: npt.NDArray[np.int64]) -> None:
-    """Add the sums of all lanes to the totals, and set them to zero.
-
-    The lanes together have at most `MOST_ROWS` rows, so they add up exactly.
-    """
-    for c in range(sums.shape[1]):
-        own, high, low = sums[0, c], totals[0, c], totals[1, c]
-        for lane in range(1, len(sums)):
-            other = sums[lane, c]
-            for slot in range(len(own)):
-                own[slot] += other[slot]
-                other[slot] = 0.0
-        for slot in range(len(own)):
-            value = np.int64(own[slot])
-            high[slot] += value >> 32
-            low[slot] += value & 0xFFFFFFFF
-            own[slot] = 0.0
+@operation(integers=True)
+def _move_curve(
+    line: int, start: int, n: int, margins: int, moves: int, _: int
+) -> None:
+    own, m = carray(_int64(line), 5), carray(_float64(margins), n)
+    positions = carray(_uint32(own[ADDRESS] + 4 * start), n)
+    u = carray(_float64(moves + 8 * own[SLOT]), own[WIDTH] + 1)
+    for i in range(n):
+        below, part = positions[i] >> HAT_BITS, positions[i] & (HAT - 1)
+        above = below + (part > 0)
+        m[i] += (HAT - part) * u[below] + part * u[above]
 
 
-@kernel(integers=True)
-def spread(lines: Program, moves: Floats) -> None:
-    """Write the sum of the moves of its codes into the slot of each combination.
-
-    `lines` is `combined_codes.list_lines`, and the slots of combinations are zero.
-    """
-    for line in range(len(lines)):
-        start, slot, width = lines[line, 0], lines[line, 1], lines[line, 2]
-        before, after = lines[line, 3], lines[line, 4]
-        for c in range(len(moves)):
-            own, place = moves[c], start
-            for _ in range(before):
-                for code in range(slot, slot + width):
-                    for other in range(place, place + after):
-                        own[other] += own[code]
-                    place += after
+@operation(integers=True)
+def _add_curve(
+    line: int, start: int, n: int, slopes: int, sums: int, lane: int
+) -> None:
+    own, s = carray(_int64(line), 5), carray(_float64(slopes), n)
+    positions = carray(_uint32(own[ADDRESS] + 4 * start), n)
+    first = carray(_float64(sums + 8 * own[SLOT]), own[WIDTH] + 1)
+    second = carray(_float64(sums + 8 * own[SLOT] + lane), own[WIDTH] + 1)
+    for i in range(n):
+        below, part = positions[i] >> HAT_BITS, positions[i] & (HAT - 1)
+        first[below] += (HAT - part) * s[i]
+        second[below + (part > 0)] += part * s[i]
 
 
-@kernel(integers=True)
-def find_moves(
-    units: Floats,
-    asked: Floats,
-    from_asked: bool,
-    slots: npt.NDArray[np.int64],
-    worth: npt.NDArray[np.int64],
-    lines: Program,
-    moves: Floats,
-) -> tuple[npt.NDArray[np.int64], bool]:
-    """Write the changes of the weights into `moves` (k, slots), and weights to `asked`.
-
-    Weights (d, k) change to `units`, from those in `asked` or else from zero.
-    Coordinate j counts worth[j] times in slots[j]. Return the coordinates that change.
-    Also return whether fewer weights differ from those asked before than from zero.
-    """
-    moves[:] = 0.0
-    changed = np.zeros(len(units), np.bool_)
-    nonzero, different = 0, 0
-    for j in range(len(units)):
-        for c in range(len(moves)):
-            nonzero += units[j, c] != 0.0
-            different += units[j, c] != asked[j, c]
-            move = units[j, c] - (asked[j, c] if from_asked else 0.0)
-            moves[c, slots[j]] = move * worth[j]
-            changed[j] |= move != 0.0
-            asked[j, c] = units[j, c]
-    spread(lines, moves)
-    return np.flatnonzero(changed), different < nonzero
+@operation(integers=True)
+def _move_surface(
+    line: int, start: int, n: int, margins: int, moves: int, _: int
+) -> None:
+    own, m = carray(_int64(line), 5), carray(_float64(margins), n)
+    positions = carray(_uint32(own[ADDRESS] + 8 * start), (n, 2))
+    u, width = carray(_float64(moves + 8 * own[SLOT]), own[WIDTH] + 1), own[STRIDE]
+    for i in range(n):
+        b, f = np.int64(positions[i, 0] >> HAT_BITS), positions[i, 0] & (HAT - 1)
+        c, g = np.int64(positions[i, 1] >> HAT_BITS), positions[i, 1] & (HAT - 1)
+        place, down, right = b * width + c, (f > 0) * width, np.int64(g > 0)
+        m[i] += (
+            (((HAT - f) * (HAT - g)) >> HAT_BITS) * u[place]
+            + (((HAT - f) * g) >> HAT_BITS) * u[place + right]
+            + ((f * (HAT - g)) >> HAT_BITS) * u[place + down]
+            + ((f * g) >> HAT_BITS) * u[place + down + right]
+        )
 
 
-@kernel(integers=True)
-def _gather(lines: Program, totals: npt.NDArray[np.int64]) -> None:
-    """Add the totals (2, k, slots) of each combination to the totals of its codes.
+@operation(integers=True)
+def _add_surface(
+    line: int, start: int, n: int, slopes: int, sums: int, lane: int
+) -> None:
+    own, s = carray(_int64(line), 5), carray(_float64(slopes), n)
+    positions = carray(_uint32(own[ADDRESS] + 8 * start), (n, 2))
+    out, size, width = sums + 8 * own[SLOT], own[WIDTH] + 1, own[STRIDE]
+    first, second = carray(_float64(out), size), carray(_float64(out + lane), size)
+    third = carray(_float64(out + 2 * lane), size)
+    fourth = carray(_float64(out + 3 * lane), size)
+    for i in range(n):
+        b, f = np.int64(positions[i, 0] >> HAT_BITS), positions[i, 0] & (HAT - 1)
+        c, g = np.int64(positions[i, 1] >> HAT_BITS), positions[i, 1] & (HAT - 1)
+        place, down, right = b * width + c, (f > 0) * width, np.int64(g > 0)
+        first[place] += (((HAT - f) * (HAT - g)) >> HAT_BITS) * s[i]
+        second[place + right] += (((HAT - f) * g) >> HAT_BITS) * s[i]
+        third[place + down] += ((f * (HAT - g)) >> HAT_BITS) * s[i]
+        fourth[place + down + right] += ((f * g) >> HAT_BITS) * s[i]
 
-    `lines` is `combined_codes.list_lines`.
-    """
-    for line in range(len(lines)):
-        start, slot, width = lines[line, 0], lines[line, 1], lines[line, 2]
-        before, after = lines[line, 3], lines[line, 4]
-        for word in range(2):
-            for c in range(totals.shape[1]):
-                own, place = totals[word, c], start
-                for _ in range(before):
-                    for code in range(slot, slot + width):
-                        for other in range(place, place + after):
-                            own[code] += own[other]
-                        place += after
+
+#: For each kind of line, the operation that moves margins and the one that adds up.
+COLUMNS = {
+    ONES: (_move_ones, _add_ones),
+    COLUMN: (_move_column, _add_column),
+    STRIDED: (_move_strided, _add_strided),
+    MATRIX: (_move_matrix, _add_matrix),
+    SPARSE: (_move_sparse, _add_sparse),
+    CODE8: (_move_codes8, _add_codes8),
+    CODE16: (_move_codes16, _add_codes16),
+    CURVE: (_move_curve, _add_curve),
+    SURFACE: (_move_surface, _add_surface),
+    FOUR: (_move_four, _add_four),
+}
+#: The addresses of these operations, or 0 for kinds that have not been needed yet.
+ADDRESSES = np.zeros((len(COLUMNS), 2), np.int64)
+MOVE, ADD = range(2)
 
 
-@kernel(integers=True)
-def read_totals(
-    totals: npt.NDArray[np.int64],
-    slots: npt.NDArray[np.int64],
-    worth: npt.NDArray[np.int64],
-) -> npt.NDArray[np.int64]:
-    """Return the totals (2, k, slots) of some slots, times their worth, as (slots, k).
-
-    The result must fit into int64.
-    """
-    found = np.empty((len(slots), totals.shape[1]), np.int64)
-    for j in range(len(slots)):
-        for c in range(totals.shape[1]):
-            high, low = totals[0, c, slots[j]], totals[1, c, slots[j]]
-            found[j, c] = ((high << 32) + low) * worth[j]
-    return found
+def compile_columns(kinds: Iterable[int]) -> None:
+    """Compile the operations for some kinds of program lines, if not done before."""
+    for kind in {*kinds}:
+        if not ADDRESSES[kind].all():
+            ADDRESSES[kind] = [one.address for one in COLUMNS[kind]]
 
 
 class SweepJob(NamedTuple):
@@ -679,13 +553,16 @@ class SweepJob(NamedTuple):
         its own weight and its own cap (1), or whether there is one tile of weights or
         caps, which all tiles of rows share (0).
     formula, parameters, table, n_entries
-        The slope of the loss, as `skdp.engines.formula.Formula` describes it. The
-        arrays are given by their addresses.
-    programs, n_lines, bounds
-        The address of the programs of all chunks, int64 (lines, 5), the number of
-        lines, and the address of an array int64 (n, 4). For each chunk, it has the
-        first line and the end of two programs: for the columns whose weights changed,
-        and for the columns to add up.
+        The address of the operation that computes slopes (see `SLOPES`), and the rest
+        of `skdp.engines.formula.Formula`. The arrays are given by their addresses.
+    rounding
+        The address of the operation `round_slopes`.
+    columns
+        The address of `ADDRESSES`.
+    programs, bounds
+        The address of the programs of all chunks, int64 (lines, 5), and the address of
+        an array int64 (n, 4). For each chunk, it has the first line and the end of two
+        programs: for the columns whose weights changed, and for the columns to add up.
     margins
         The address of the addresses of each chunk's margins (float64), or 0 if margins
         are not kept.
@@ -715,8 +592,9 @@ class SweepJob(NamedTuple):
     parameters: int
     table: int
     n_entries: int
+    rounding: int
+    columns: int
     programs: int
-    n_lines: int
     bounds: int
     margins: int
     combined: int
@@ -730,7 +608,234 @@ class SweepJob(NamedTuple):
     finished: int = 0
 
 
-FINISHED = SweepJob._fields.index("finished")
+N_WORDS = len(SweepJob._fields)
+PARAMETERS, TABLE, N_ENTRIES, N_OUTPUTS, FINISHED = map(
+    SweepJob._fields.index,
+    ("parameters", "table", "n_entries", "n_outputs", "finished"),
+)
+
+
+@inlined
+def _interpolate(
+    table: Floats,
+    low: float,
+    steps: float,
+    values: Floats,
+    index: npt.NDArray[np.int32],
+) -> None:
+    """Replace each value v of a tile by `formulas.interpolate` at v.
+
+    `index` is working memory.
+    """
+    last, most = float(len(table) - 1), np.int32(len(table) - 2)
+    for i in range(len(values)):
+        # This comparison turns even nan into a valid index.
+        inside = values[i] if values[i] > low else low
+        place = min((inside - low) * steps, last)
+        index[i] = min(np.int32(place), most)
+        values[i] = place - index[i]
+    for i in range(len(values)):
+        entry = np.uint32(
+            index[i]
+        )  # unsigned, so numba need not check for negative indices
+        below, above = table[entry], table[entry + np.uint32(1)]
+        values[i] = below + values[i] * (above - below)
+
+
+@inlined
+def _clip(value: float, low: float, high: float) -> float:
+    return min(max(value, low), high)
+
+
+# The operations for slopes compute the slopes (k, TILE) of the loss for n rows, from
+# margins in units, which are `step` bytes apart for each output. `job` is the address
+# of a `SweepJob`. Three rows of working memory follow the slopes.
+
+
+@operation()
+def _mean_slopes(
+    job: int, margins: int, step: int, target: int, slopes: int, n: int
+) -> None:
+    own = carray(_int64(job), N_WORDS)
+    p, table = carray(_float64(own[PARAMETERS]), 7), own[TABLE]
+    m, s = carray(_float64(margins), n), carray(_float64(slopes), n)
+    y, index = carray(_uint16(target), n), carray(_int32(slopes + 8 * TILE), n)
+    unit, bound, one = p[UNIT], p[BOUND], p[TARGET]
+    for i in range(n):
+        s[i] = m[i] * unit
+    _interpolate(carray(_float64(table), own[N_ENTRIES]), p[LOW], p[STEPS], s, index)
+    for i in range(n):
+        s[i] = _clip(s[i] - y[i] * one, -bound, bound)
+
+
+@operation()
+def _residual_slopes(
+    job: int, margins: int, step: int, target: int, slopes: int, n: int
+) -> None:
+    p = carray(_float64(carray(_int64(job), N_WORDS)[PARAMETERS]), 7)
+    m, s = carray(_float64(margins), n), carray(_float64(slopes), n)
+    y, unit, bound, one = carray(_uint16(target), n), p[UNIT], p[BOUND], p[TARGET]
+    for i in range(n):
+        s[i] = _clip(m[i] * unit - (2.0 * (y[i] * one) - 1.0), -bound, bound)
+
+
+@operation()
+def _bent_slopes(
+    job: int, margins: int, step: int, target: int, slopes: int, n: int
+) -> None:
+    own = carray(_int64(job), N_WORDS)
+    p, table = carray(_float64(own[PARAMETERS]), 7), own[TABLE]
+    m, s = carray(_float64(margins), n), carray(_float64(slopes), n)
+    y, index = carray(_uint16(target), n), carray(_int32(slopes + 8 * TILE), n)
+    unit, bound, one = p[UNIT], p[BOUND], p[TARGET]
+    for i in range(n):
+        s[i] = m[i] * unit - (2.0 * (y[i] * one) - 1.0)
+    _interpolate(carray(_float64(table), own[N_ENTRIES]), p[LOW], p[STEPS], s, index)
+    for i in range(n):
+        s[i] = _clip(s[i], -bound, bound)
+
+
+@operation()
+def _ramp_slopes(
+    job: int, margins: int, step: int, target: int, slopes: int, n: int
+) -> None:
+    p = carray(_float64(carray(_int64(job), N_WORDS)[PARAMETERS]), 7)
+    m, s = carray(_float64(margins), n), carray(_float64(slopes), n)
+    y, unit, bound, one = carray(_uint16(target), n), p[UNIT], p[BOUND], p[TARGET]
+    for i in range(n):
+        sign = 2.0 * (y[i] * one) - 1.0
+        s[i] = -sign * _clip((1.0 - sign * (m[i] * unit)) / bound, 0.0, 1.0)
+
+
+@operation()
+def _softmax_slopes(
+    job: int, margins: int, step: int, target: int, slopes: int, n: int
+) -> None:
+    own = carray(_int64(job), N_WORDS)
+    p, k = carray(_float64(own[PARAMETERS]), 7), own[N_OUTPUTS]
+    table, unit = carray(_float64(own[TABLE]), own[N_ENTRIES]), p[UNIT]
+    rest = slopes + 8 * TILE * k
+    largest, total = carray(_float64(rest), n), carray(_float64(rest + 8 * TILE), n)
+    index, y = carray(_int32(rest + 16 * TILE), n), carray(_uint16(target), n)
+    for i in range(n):
+        largest[i], total[i] = -np.inf, 0.0
+    for c in range(k):
+        m = carray(_float64(margins + c * step), n)
+        for i in range(n):
+            largest[i] = max(largest[i], m[i] * unit)
+    for c in range(k):
+        m = carray(_float64(margins + c * step), n)
+        s = carray(_float64(slopes + 8 * TILE * c), n)
+        for i in range(n):
+            s[i] = m[i] * unit - largest[i]
+        _interpolate(table, p[LOW], p[STEPS], s, index)
+        for i in range(n):
+            total[i] += s[i]
+    for c in range(k):
+        s = carray(_float64(slopes + 8 * TILE * c), n)
+        for i in range(n):
+            s[i] = s[i] / total[i] - (1.0 if c == y[i] else 0.0)
+
+
+#: The operation that computes the slopes of each formula.
+SLOPES = {
+    MEAN: _mean_slopes,
+    RESIDUAL: _residual_slopes,
+    BENT_RESIDUAL: _bent_slopes,
+    RAMP: _ramp_slopes,
+    SOFTMAX: _softmax_slopes,
+}
+
+
+@operation()
+def round_slopes(
+    job: int, chunk: int, first: int, rows: int, slopes: int, _: int
+) -> None:
+    """Replace slopes by `SlopeGrid.units` of weight times slope.
+
+    The rows begin with row `first` of the chunk. `chunk` is the address of its line in
+    the job's array `chunks`.
+    """
+    own, line = carray(_int64(job), N_WORDS), carray(_int64(chunk), 7)
+    p, k = carray(_float64(own[PARAMETERS]), 7), own[N_OUTPUTS]
+    scale, cap, capped = p[SCALE] / line[4], p[CAP], line[2] != 0
+    weight = carray(_float32(line[1] + 4 * first * line[5]), rows)
+    caps = carray(_int32(line[2] + 4 * first * line[6]), rows)
+    for c in range(k):
+        s = carray(_float64(slopes + 8 * TILE * c), rows)
+        for i in range(rows):
+            raw = s[i] * weight[i]
+            raw = raw if raw == raw else 0.0
+            s[i] = _clip(np.floor(raw * scale + 0.5), -cap, cap)
+        if capped:
+            for i in range(rows):
+                s[i] = _clip(s[i], -float(caps[i]), float(caps[i]))
+    if k > 1:
+        whole = carray(_float64(slopes), (k, TILE))
+        for i in range(rows):
+            most = min(float(caps[i]), cap) if capped else cap
+            squares = 0.0
+            for c in range(k):
+                squares += whole[c, i] * whole[c, i]
+            if squares > most * most:
+                factor = most / np.sqrt(max(squares, 1.0)) * (1.0 - 2.0**-40)
+                for c in range(k):
+                    whole[c, i] = np.trunc(whole[c, i] * factor)
+
+
+@inlined
+def _run(
+    columns: Program,
+    which: int,
+    lines: Program,
+    begin: int,
+    end: int,
+    start: int,
+    n: int,
+    values: int,
+    others: int,
+    lane: int,
+) -> None:
+    """Run the lines of a program, from `begin` to `end`, on n rows."""
+    line = begin
+    while line < end:
+        address, kind = lines.ctypes.data + 40 * line, lines[line, KIND]
+        call(columns[kind, which], address, start, n, values, others, lane)
+        line += 4 if kind == FOUR else 1
+
+
+@inlined
+def _flush(sums: Floats, totals: npt.NDArray[np.int64], lanes: int, size: int) -> None:
+    """Add the sums of all lanes to the totals, and set them to zero.
+
+    The lanes together have at most `MOST_ROWS` rows, so they add up exactly.
+    """
+    for i in range(size):
+        own = 0.0
+        for lane in range(lanes):
+            own += sums[lane * size + i]
+            sums[lane * size + i] = 0.0
+        value = np.int64(own)
+        totals[i] += value >> 32
+        totals[size + i] += value & 0xFFFFFFFF
+
+
+@inlined
+def _gather(lines: Program, totals: npt.NDArray[np.int64], n_slots: int) -> None:
+    """Add the totals of each combination to the totals of its codes.
+
+    `lines` is `combined_codes.list_lines`.
+    """
+    for line in range(len(lines)):
+        start, slot, width = lines[line, 0], lines[line, 1], lines[line, 2]
+        before, after = lines[line, 3], lines[line, 4]
+        for first in range(0, len(totals), n_slots):
+            place = first + start
+            for _ in range(before):
+                for code in range(first + slot, first + slot + width):
+                    for other in range(place, place + after):
+                        totals[code] += totals[other]
+                    place += after
 
 
 @kernel()
@@ -741,103 +846,96 @@ def sweep(job: npt.NDArray[np.int64]) -> None:
 
     Parameters
     ----------
-    job : int64 (22,)
+    job : int64 (23,)
         Addresses and sizes, as `SweepJob` lists them.
     """
     ranges, taken = carray(_int64(job[0]), (job[1], 3)), job[2]
-    chunks = carray(_int64(job[3]), (job[4], 7))
-    formula, parameters = job[5], carray(_float64(job[6]), 7)
-    table = carray(_float64(job[7]), job[8])
-    programs = carray(_int64(job[9]), (job[10], 5))
-    bounds = carray(_int64(job[11]), (job[4], 4))
-    kept_margins = carray(_int64(job[12]), job[4] if job[12] else 0)
-    combined = carray(_int64(job[13]), (job[14], 5))
-    moves = carray(_float64(job[15]), (job[16], job[17]))
-    result, n_totals, lanes = job[18], job[19], job[20]
-    k = len(moves)
-    totals = np.zeros((2, k, moves.shape[1]), np.int64)
-    sums = np.zeros((lanes, k, moves.shape[1]))
-    slopes, scratch = np.empty((k, TILE)), np.empty((2, TILE))
-    index, fresh = np.empty(TILE, np.int32), np.zeros((k, TILE))
-    added, place = 0, add_at(taken, 1)
+    chunks, formula, rounding = carray(_int64(job[3]), (job[4], 7)), job[5], job[9]
+    columns = carray(_int64(job[10]), (ANY, 2))
+    programs = carray(_int64(job[11]), (ANY, 5))
+    bounds = carray(_int64(job[12]), (job[4], 4))
+    kept_margins = carray(_int64(job[13]), job[4])
+    combined = carray(_int64(job[14]), (job[15], 5))
+    moves, k, n_slots = job[16], job[17], job[18]
+    result, n_totals, lanes = job[19], job[20], job[21]
+    size = k * n_slots
+    # All memory is one array, because each kind of array takes time to compile.
+    memory = np.zeros((2 + lanes) * size + (2 * k + 3) * TILE)
+    sums_at = memory.ctypes.data + 16 * size
+    fresh_at = sums_at + 8 * lanes * size
+    slopes = fresh_at + 8 * k * TILE
+    totals = carray(_int64(memory.ctypes.data), 2 * size)
+    sums, fresh = (
+        carray(_float64(sums_at), lanes * size),
+        carray(_float64(fresh_at), k * TILE),
+    )
+    lane, added, place = 8 * size if lanes > 1 else 0, 0, add_at(taken, 1)
     while place < len(ranges):
         chunk, start, stop = ranges[place, 0], ranges[place, 1], ranges[place, 2]
         rows, own = chunks[chunk], bounds[chunk]
-        moving, adding = programs[own[0] : own[1]], programs[own[2] : own[3]]
         if added + stop - start > MOST_ROWS:
-            _flush(sums, totals)
+            _flush(sums, totals, lanes, size)
             added = 0
         added += stop - start
         for first in range(start, stop, TILE):
-            last = min(first + TILE, stop)
-            target = carray(_uint16(rows[0]), last)[first:]
-            at = first * rows[5]
-            weight = carray(_float32(rows[1]), at + last - first)[at:]
-            at = first * rows[6]
-            caps = carray(_int32(rows[2]), at + last - first if rows[2] else 0)[at:]
-            if len(kept_margins):
-                margins = carray(_float64(kept_margins[chunk]), (k, rows[3]))
-                origin = 0
+            n = min(TILE, stop - first)
+            if job[13]:
+                margins, step = kept_margins[chunk] + 8 * first, 8 * rows[3]
             else:
-                fresh[:] = 0.0
-                margins, origin = fresh, first
-            _move(moving, moves, margins, origin, first, last)
-            _slopes(
-                formula,
-                parameters,
-                table,
-                margins,
-                first - origin,
-                target,
-                slopes,
-                scratch,
-                index,
-            )
-            _round(slopes, weight, caps, parameters[SCALE] / rows[4], parameters[CAP])
-            _add(adding, sums, slopes, first, last)
+                for i in range(k * TILE):
+                    fresh[i] = 0.0
+                margins, step = fresh_at, 8 * TILE
+            for c in range(k):
+                at, to = margins + c * step, moves + 8 * c * n_slots
+                _run(columns, MOVE, programs, own[0], own[1], first, n, at, to, 0)
+            target = rows[0] + 2 * first
+            call(formula, job.ctypes.data, margins, step, target, slopes, n)
+            call(rounding, job.ctypes.data, rows.ctypes.data, first, n, slopes, 0)
+            for c in range(k):
+                at, to = slopes + 8 * TILE * c, sums_at + 8 * c * n_slots
+                _run(columns, ADD, programs, own[2], own[3], first, n, at, to, lane)
         place = add_at(taken, 1)
-    _flush(sums, totals)
-    _gather(combined, totals)
-    for word in range(2):
-        for c in range(k):
-            for slot in range(n_totals):
-                place = (word * k + c) * n_totals + slot
-                if totals[word, c, slot]:
-                    add_at(result + 8 * place, totals[word, c, slot])
+    _flush(sums, totals, lanes, size)
+    _gather(combined, totals, n_slots)
+    for row in range(2 * k):
+        for slot in range(n_totals):
+            total = totals[row * n_slots + slot]
+            if total:
+                add_at(result + 8 * (row * n_totals + slot), total)
     add_at(job.ctypes.data + 8 * FINISHED, 1)
 
 
 @kernel(integers=True)
-def combine_columns(lines: Program, shape: npt.NDArray[np.int64], out: Codes) -> None:
-    """Write the code of each row's combination into `out`, which must be zero.
+def find_moves(
+    units: Floats,
+    asked: Floats,
+    from_asked: bool,
+    slots: npt.NDArray[np.int64],
+    worth: npt.NDArray[np.int64],
+    moves: Floats,
+    changed: npt.NDArray[np.int64],
+) -> tuple[int, bool]:
+    """Write the changes of the weights into `moves` (k, slots), and weights to `asked`.
 
-    The lines tell where the columns of codes are, and `shape` has the number of codes
-    of each column.
+    Weights (d, k) change to `units`, from those in `asked` or else from zero.
+    Coordinate j counts worth[j] times in slots[j]. The coordinates that change are
+    written to `changed`. Return how many these are, and whether fewer weights differ
+    from those asked before than from zero.
     """
-    n = len(out)
-    for g in range(len(lines)):
-        width, address = shape[g], lines[g, ADDRESS]
-        if lines[g, KIND] == CODE8:
-            narrow = carray(_uint8(address), n)
-            for i in range(n):
-                out[i] = out[i] * width + narrow[i]
-        else:
-            wide = carray(_uint16(address), n)
-            for i in range(n):
-                out[i] = out[i] * width + wide[i]
-
-
-@kernel(integers=True)
-def count_classes(
-    target: npt.NDArray[np.uint16],
-    weight: npt.NDArray[np.float32],
-    counts: npt.NDArray[np.int64],
-) -> None:
-    """Add to `counts` the number of rows of each class, without rows of weight 0.
-
-    There is a weight per row, or one tile of equal weights.
-    """
-    last, step = len(counts) - 1, len(weight) == len(target)
-    for i in range(len(target)):
-        if weight[i * step] > 0:
-            counts[target[i] if target[i] < last else last] += 1
+    for c in range(len(moves)):
+        for slot in range(moves.shape[1]):
+            moves[c, slot] = 0.0
+    n_changed, nonzero, different = 0, 0, 0
+    for j in range(len(units)):
+        changes = False
+        for c in range(len(moves)):
+            nonzero += units[j, c] != 0.0
+            different += units[j, c] != asked[j, c]
+            move = units[j, c] - (asked[j, c] if from_asked else 0.0)
+            moves[c, slots[j]] = move * worth[j]
+            changes |= move != 0.0
+            asked[j, c] = units[j, c]
+        if changes:
+            changed[n_changed] = j
+            n_changed += 1
+    return n_changed, different < nonzero

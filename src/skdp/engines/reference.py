@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.sparse import issparse
@@ -20,6 +20,8 @@ from skdp.schema import FloatArray, IntArray, Layout, split_hats
 
 #: Number of rows that are expanded to a dense matrix at a time.
 ROWS = 1 << 14
+#: Largest number of entries of a table that is kept as a dense matrix.
+KEPT_ENTRIES = 1 << 22
 
 
 def to_dense(chunk: Chunk, rows: slice, at: IntArray, layout: Layout) -> FloatArray:
@@ -53,6 +55,11 @@ def _compute_gradient(
     return ReferenceEngine(records).gradient(units, at, slopes)
 
 
+def _count_classes(n_classes: int, records: Records) -> BigInts:
+    """Count the classes of one part of a table, in the process that has its rows."""
+    return ReferenceEngine(records).counts(n_classes)
+
+
 class ReferenceEngine:
     """Computes exact sums over records.
 
@@ -67,6 +74,23 @@ class ReferenceEngine:
         self._unit = math.ldexp(1.0, -bits)
         self._weights: FloatArray = np.zeros((self._layout.n_features, 0))
         self._margins: list[FloatArray] = []
+        self._kept: dict[tuple[int, int], FloatArray] = {}
+
+    @cached_property
+    def _keeps(self) -> bool:
+        n_rows = sum(len(chunk.target) for chunk in self.records.chunks)
+        return n_rows * self._layout.n_features <= KEPT_ENTRIES
+
+    def _expand(self, index: int, rows: slice, at: IntArray) -> FloatArray:
+        """Return `to_dense` of some rows. It is computed once if the table is small."""
+        chunk, layout = self.records.chunks[index], self._layout
+        if not self._keeps:
+            return to_dense(chunk, rows, at, layout)
+        key, everything = (index, rows.start), np.arange(layout.n_features)
+        if key not in self._kept:
+            self._kept[key] = to_dense(chunk, rows, everything, layout)
+        whole = self._kept[key]
+        return whole if np.array_equal(at, everything) else whole[:, at]
 
     def _pieces(self) -> Iterator[tuple[int, Chunk, slice]]:
         for index, chunk in enumerate(self.records.chunks):
@@ -82,8 +106,8 @@ class ReferenceEngine:
         move = units - self._weights
         at = np.flatnonzero(move.any(axis=1))
         if len(at):
-            for index, chunk, rows in self._pieces():
-                block = to_dense(chunk, rows, at, self._layout)
+            for index, _, rows in self._pieces():
+                block = self._expand(index, rows, at)
                 self._margins[index][rows] += block @ move[at]
         self._weights = units.copy()
 
@@ -101,7 +125,7 @@ class ReferenceEngine:
         for index, chunk, rows in self._pieces():
             margin = self._margins[index][rows] * self._unit
             slope = slopes.units(margin, index, chunk, rows)
-            total = total + big(to_dense(chunk, rows, at, self._layout).T @ slope)
+            total = total + big(self._expand(index, rows, at).T @ slope)
         return total
 
     def gram(self) -> BigInts:
@@ -111,8 +135,8 @@ class ReferenceEngine:
         """
         at = np.arange(self._layout.n_features)
         total = big(np.zeros((len(at), len(at))))
-        for _, chunk, rows in self._pieces():
-            block = to_dense(chunk, rows, at, self._layout)
+        for index, chunk, rows in self._pieces():
+            block = self._expand(index, rows, at)
             total = total + big(block.T @ block) * self.records.find_share(chunk)
         return total
 
@@ -122,11 +146,15 @@ class ReferenceEngine:
         Rows of weight zero are left out, unless n_classes = 1. If the code of a row's
         target is beyond the last class, the row counts for the last class.
         """
+        if self.records.elsewhere:
+            return big(self.records.add_up(partial(_count_classes, n_classes)))
         total = big(np.zeros(n_classes))
         for _, chunk, rows in self._pieces():
+            if n_classes == 1:
+                total = total + len(chunk.target[rows]) * self.records.find_share(chunk)
+                continue
             classes = np.minimum(chunk.target[rows].astype(np.intp), n_classes - 1)
-            counted = (n_classes == 1) | (chunk.weight[rows] > 0)
-            counts = big(np.bincount(classes, counted, n_classes))
+            counts = big(np.bincount(classes, chunk.weight[rows] > 0, n_classes))
             total = total + counts * self.records.find_share(chunk)
         return total
 
@@ -134,7 +162,7 @@ class ReferenceEngine:
         """Return the cap on each row's slopes, as `Metric.caps` defines it."""
         at = np.arange(self._layout.n_features)
         caps = [np.zeros(len(chunk.target)) for chunk in self.records.chunks]
-        for index, chunk, rows in self._pieces():
-            images = to_dense(chunk, rows, at, self._layout) @ metric.units.T
+        for index, _, rows in self._pieces():
+            images = self._expand(index, rows, at) @ metric.units.T
             caps[index][rows] = metric.caps(images, slopes)
         return caps

@@ -226,7 +226,7 @@ class AdditiveRegressor(AdditiveMixin, PrivateRegressor):
         return self._linear.link
 
     @property
-    def sklearn_class(self) -> Any:
+    def sklearn_class(self) -> str:  # type: ignore[override]  # read-only
         """The class of scikit-learn that ends the pipeline of ``to_sklearn``."""
         return self._linear.sklearn_class
 

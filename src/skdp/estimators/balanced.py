@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from skdp.engines.reference import ReferenceEngine
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
@@ -30,7 +31,6 @@ def release_balanced_weights(
     schema: Schema,
     record: PrivacyRecord,
     *,
-    engine: Callable[[Records], queries.Engine],
     noise: Randomness,
     max_weight: float,
 ) -> dict[Any, float]:
@@ -38,7 +38,9 @@ def release_balanced_weights(
     column = schema.target_column
     assert isinstance(column, Categorical)  # which a check of the parameters requires
     z = accountant.noise_multiplier(math.sqrt(record.budget * BALANCED_SHARE), 1)
-    total = queries.counts(engine(records), len(column.levels), record.neighbours)
+    total = queries.counts(
+        ReferenceEngine(records), len(column.levels), record.neighbours
+    )
     total = replace(total, query=total.query + QUERY_END)
     released = release(total, z, noise, record)
     return compute_balanced_weights(released, column, max_weight)

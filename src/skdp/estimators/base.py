@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.engines.choice import MakeEngine, is_dask, place_table
+from skdp.engines.choice import MakeEngine, choose_small_engine, is_dask, place_table
 from skdp.estimators.balanced import release_balanced_weights
 from skdp.estimators.decisions import COUNT_SHARE, DecisionsMixin
 from skdp.estimators.display import NotebookMixin, show_fitting
@@ -87,15 +87,16 @@ class PrivateLinearModel(
     ----------
     short_name, title : str
         The name used in commands, and the name used in reports.
-    sklearn_class : type
-        The class of scikit-learn that ends the pipeline of ``to_sklearn``.
+    sklearn_class : str
+        The class of scikit-learn that ends the pipeline of ``to_sklearn``, as
+        ``"module:class"``. It is imported only when it is used.
     link : {"identity", "log", "logit"}
         The link function. A model with "logit" predicts probabilities.
     """
 
     short_name: ClassVar[str]
     title: ClassVar[str]
-    sklearn_class: ClassVar[Any]
+    sklearn_class: ClassVar[str]
     link: ClassVar[Literal["identity", "log", "logit"]] = "identity"
     #: Whether counts were divided by exposures. The model then predicts rates.
     _exposed: bool = False
@@ -268,7 +269,7 @@ class PrivateLinearModel(
             if not self._is_described(schema):
                 lines = partial(read, draw_lines(schema))
                 schema, rows, reasons = self._resolve(
-                    schema, rows, lines, record, noise, engine
+                    schema, rows, lines, record, noise
                 )
             records = read(schema) if records is None else records
             if balanced:
@@ -276,7 +277,6 @@ class PrivateLinearModel(
                     records,
                     schema,
                     record,
-                    engine=engine,
                     noise=noise,
                     max_weight=self.max_weight,
                 )
@@ -316,9 +316,8 @@ class PrivateLinearModel(
 
         If needed, first release the row count and a histogram of the weights.
         """
-        engine = cache(engine)  # all releases from these records use one engine
         if rows is None:
-            rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
+            rows = release_row_count(records, record, COUNT_SHARE, noise=noise)
         if self.solver != OWN:
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)
@@ -328,7 +327,12 @@ class PrivateLinearModel(
         given = weighted or self.class_weight is not None
         if given and isinstance(self.geometry, str):  # otherwise the user chose caps
             plan = scale_caps(plan, self.max_weight)
-        plan = replace(plan, engine="dask" if records.elsewhere else self.engine)
+        if records.elsewhere:
+            plan = replace(plan, engine="dask")
+        elif small := choose_small_engine(self.engine, plan.count_entries()):
+            plan, engine = replace(plan, engine="reference"), small
+        else:
+            plan = replace(plan, engine=self.engine)
         with show_fitting(plan) if self.verbose else nullcontext() as callback:
             fit = run(
                 plan,

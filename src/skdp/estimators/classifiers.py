@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
-from sklearn import linear_model, svm
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
@@ -219,7 +218,7 @@ class LogisticRegression(PrivateClassifier):
 
     short_name = "logistic"
     title = "Logistic regression"
-    sklearn_class = linear_model.LogisticRegression
+    sklearn_class = "sklearn.linear_model:LogisticRegression"
     link = "logit"
 
     def _make_loss(self, target: Target) -> Loss:
@@ -252,7 +251,7 @@ class LinearSVC(PrivateClassifier):
 
     short_name = "svc"
     title = "Linear support vector classifier"
-    sklearn_class = svm.LinearSVC
+    sklearn_class = "sklearn.svm:LinearSVC"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

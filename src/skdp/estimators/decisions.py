@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from skdp.engines.choice import MakeEngine
 from skdp.estimators.balanced import BALANCED
 from skdp.estimators.other_solvers import OWN, check_solver
 from skdp.estimators.preparation import OpenedTable
@@ -91,7 +90,6 @@ class DecisionsMixin(ABC):
         read_lines: Callable[[], Records],
         record: PrivacyRecord,
         noise: Randomness,
-        engine: MakeEngine,
     ) -> tuple[Schema, int, tuple[str, ...]]:
         """Choose curves and pairs, and release the facts that the choice needs.
 
@@ -101,7 +99,7 @@ class DecisionsMixin(ABC):
         lines = None
         if rows is None:
             lines = read_lines()
-            rows = release_row_count(lines, record, COUNT_SHARE, engine, noise)
+            rows = release_row_count(lines, record, COUNT_SHARE, noise=noise)
         chosen, reasons = self._describe(schema, rows, record)
         if self._places_knots(schema, chosen):
             lines = read_lines() if lines is None else lines

@@ -7,8 +7,6 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.estimators.sklearn_export import make_pipeline
-
 
 class ExportsMixin:
     """The methods of an estimator that export or save the fitted model."""
@@ -20,6 +18,8 @@ class ExportsMixin:
         this model. `skdp.estimators.sklearn_export.make_pipeline` says which cells the
         pipeline accepts.
         """
+        from skdp.estimators.sklearn_export import make_pipeline  # slow to import
+
         check_is_fitted(self, "weights_")
         return make_pipeline(self)
 

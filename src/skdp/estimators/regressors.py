@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from sklearn import linear_model, metrics
+from sklearn import metrics
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -141,7 +141,7 @@ class LinearRegression(PrivateRegressor):
 
     short_name = "linear"
     title = "Linear regression by least squares"
-    sklearn_class = linear_model.LinearRegression
+    sklearn_class = "sklearn.linear_model:LinearRegression"
 
     def _make_loss(self, target: Target) -> Loss:
         check_numeric_target(target)
@@ -159,7 +159,7 @@ class HuberRegressor(PrivateRegressor):
 
     short_name = "huber"
     title = "Linear regression by Huber's loss"
-    sklearn_class = linear_model.HuberRegressor
+    sklearn_class = "sklearn.linear_model:HuberRegressor"
 
     def _make_loss(self, target: Target) -> Loss:
         check_numeric_target(target)
@@ -183,7 +183,7 @@ class PoissonRegressor(PrivateRegressor):
 
     short_name = "poisson"
     title = "Poisson regression of counts"
-    sklearn_class = linear_model.PoissonRegressor
+    sklearn_class = "sklearn.linear_model:PoissonRegressor"
     link = "log"
 
     def _make_loss(self, target: Target) -> Loss:

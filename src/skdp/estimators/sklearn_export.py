@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -290,7 +291,7 @@ RENDERERS: dict[type, Callable[[Any, FloatArray], RenderedColumn]] = {
 
 def _make_final(model: Any, weights: FloatArray, constant: FloatArray) -> Any:
     """Return the scikit-learn model with these weights and constants (intercepts)."""
-    final = model.sklearn_class()
+    final = resolve_name(model.sklearn_class)()
     final.n_features_in_ = len(weights)
     if hasattr(model, "classes_"):
         final.classes_ = model.classes_

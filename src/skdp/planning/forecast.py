@@ -161,7 +161,8 @@ def describe_plan(plan: Plan) -> str:
         z = plan.noise_multiplier(mu**2)
         lines.append(f"noise: {z:.4g} times the influence of one record, in each step")
     engine = name_engine(plan.engine).partition("://")[0]
-    lines.append(f"engine: {engine} (all engines give the same result)")
+    small = " (for small tables: reference)" if plan.engine == "auto" else ""
+    lines.append(f"engine: {engine}{small}; all engines give the same result")
     if plan.rate is not None:
         lines.append(describe_bound(plan, plan.rate))
     return "\n".join([*lines, describe_outlook(plan)])

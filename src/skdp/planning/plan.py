@@ -38,6 +38,8 @@ Calibration = Literal["exact", "paper"]
 PRIVATE_DELTA = 1e-9
 #: The number of rows that is assumed if the number of rows is private.
 EXPECTED_ROWS = 1000
+#: Computing a slope takes as long as multiplying about this many numbers.
+SLOPE_ENTRIES = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -134,6 +136,17 @@ class Plan:
         if self.calibration == "exact" or not exact:
             return exact
         return paper_noise_multiplier(self.epsilon, self.delta, releases)
+
+    def count_entries(self) -> float:
+        """Return about how many numbers engines compute from the rows in a run.
+
+        If persons may have several rows, this is not known (infinity).
+        """
+        if self.layout.unit is not None:
+            return math.inf
+        d, steps = self.layout.n_features, self.n_steps * self.n_restarts
+        per_row = steps * self.loss.n_outputs * (d + SLOPE_ENTRIES) + d**2
+        return float(self.n_rows) * per_row
 
     def make_task(
         self,
