@@ -203,9 +203,11 @@ class Curve:
     std : float64 (m, k), optional
         The standard error of the effects, from sampling and privacy. It is infinite
         where noise hides the effect.
-    noise_std : float64 (m, k), optional
-        The part of the standard error that is due to privacy. It is infinite if it was
-        not computed.
+    likely_std, least_std : float64 (m, k), optional
+        The standard error or, where noise hides it, guesses from the error due to
+        privacy. They assume that the ratio of both is the median ratio elsewhere in the
+        model. The first is a guess of the whole standard error, and the second of
+        sampling and privacy alone. Both are infinite if they were not computed.
     shares : float64 (m,), optional
         The share of the rows at each knot or level, from released values. None stands
         for equal shares.
@@ -216,7 +218,8 @@ class Curve:
     numeric: tuple[bool, ...]
     effects: FloatArray
     std: FloatArray | None
-    noise_std: FloatArray | None = None
+    likely_std: FloatArray | None = None
+    least_std: FloatArray | None = None
     shares: FloatArray | None = None
 
     @property
@@ -263,13 +266,10 @@ class Curve:
     def _compare_with_errors(self) -> float | None:
         """Return z², averaged over the rows, or None if errors were not computed.
 
-        Where noise hides the sampling error, z has only the error due to privacy. The
-        result is at least a tiny positive number.
+        The result is at least a tiny positive number.
         """
-        if self.std is None or self.noise_std is None:
-            return None
-        std = np.where(np.isfinite(self.std), self.std, self.noise_std)
-        if not np.isfinite(std).all():
+        std = self.least_std
+        if std is None or not np.isfinite(std).all():
             return None
         z = np.divide(self.effects, std, out=np.zeros_like(std), where=std > 0)
         shares = self._shares / (self._shares.sum() or 1.0)
@@ -285,7 +285,7 @@ class Curve:
 def list_curves(model: Any) -> list[Curve]:
     """Return the effect of each column and pair. `Vector` columns are left out."""
     effects = compute_class_effects(model)[:-1]
-    known, shares = model._standard_errors(), model._shares
+    errors, shares = _guess_errors(model._standard_errors()), model._shares
     found = []
     for group in model._layout.groups:
         column = model.schema_.columns.get(group.name)
@@ -293,12 +293,11 @@ def list_curves(model: Any) -> list[Curve]:
             continue
         at = group.coordinates
         own = effects[at]
-        std = known.effects_std[at] if isinstance(known, StandardErrors) else None
-        noise = known.effects_noise_std[at] if std is not None else None
+        stds = [None if one is None else one[at] for one in errors]
         weights = None if shares is None else shares[at]
         if group.kind == "dense":
             middle = 0.5 if weights is None else float(weights[0])
-            own, std, noise = _find_ends(column, middle, own, std, noise)
+            own, *stds = _find_ends(column, middle, own, *stds)
             # Rows that are spread evenly have a third of the variance of the ends.
             ends = np.array([1.0 - middle, middle]) / 3.0
             weights = np.append(ends, [] if weights is None else weights[1:])
@@ -320,12 +319,27 @@ def list_curves(model: Any) -> list[Curve]:
                 axes=axes,
                 numeric=numeric,
                 effects=own,
-                std=std,
-                noise_std=noise,
+                std=stds[0],
+                likely_std=stds[1],
+                least_std=stds[2],
                 shares=weights,
             )
         )
     return found
+
+
+def _guess_errors(known: StandardErrors | str) -> tuple[FloatArray | None, ...]:
+    """Return the standard errors of all effects, and the two guesses of `Curve`."""
+    if isinstance(known, str):
+        return None, None, None
+    std, noise = known.effects_std, known.effects_noise_std
+    there = np.isfinite(std) & (noise > 0)
+    guesses = []
+    for whole in (std, np.hypot(noise, known.effects_sampling_std)):
+        ratios = np.divide(whole, noise, out=np.ones_like(std), where=there)
+        ratio = float(np.median(ratios[there])) if there.any() else 1.0
+        guesses.append(np.where(np.isfinite(std), std, ratio * noise))
+    return std, *guesses
 
 
 def list_terms(model: Any, ratios: bool = False) -> tuple[TermLine, ...]:

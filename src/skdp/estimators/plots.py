@@ -61,9 +61,9 @@ ACROSS, GAP = 3, 14.0
 LINE, NAME_WIDTH, INTERVAL_WIDTH, NUMBER_WIDTH = 15.0, 165.0, 235.0, 40.0
 #: Panels reach up to this multiple of the largest effect, to show intervals.
 REACH = 1.5
-#: If the middle 80 % of the rows fill less than this part of a column's range, the axis
-#: is not linear.
-SQUEEZED = 0.2
+#: The axis of a column is not linear if the middle half of the rows fills less than
+#: `SQUEEZED` of its range. It is logarithmic if the median is in the part `FIRST`.
+SQUEEZED, FIRST = 0.1, 0.2
 #: Opacity of bands, and of bands that are a guess.
 SHADE, FAINT = 0.24, 0.09
 DASHES = (0, (2.0, 2.0))
@@ -79,14 +79,17 @@ UNCOMPUTED = (
 
 @contextmanager
 def drawing(**settings: Any) -> Iterator[None]:
-    """Draw with matplotlib's default settings, whatever the user's own are."""
+    """Draw with matplotlib's default settings, whatever the user's own are.
+
+    Models that others saved may have any numbers, so overflows are not reported.
+    """
     library = import_matplotlib()
     defaults = {
         name: value
         for name, value in library.rcParamsDefault.items()
         if not name.startswith("backend")
     }
-    with library.rc_context(defaults | settings):
+    with library.rc_context(defaults | settings), np.errstate(all="ignore"):
         yield
 
 
@@ -308,7 +311,7 @@ def choose_scale(column: Numeric, curve: Curve) -> Scale:
     """
     low, high = float(column.low), float(column.high)
     if column.scale == "log":
-        return scale_bent(low, high, lambda v: column.rescale(np.asarray(v, float))[0])
+        return scale_bent(low, high, lambda v: np.log1p(v - low) / column.span)
     n = len(curve.axes[0][1]) - column.indicator
     knots = np.array(curve.axes[0][1][:n])
     at = (knots - low) / (high - low)
@@ -318,10 +321,10 @@ def choose_scale(column: Numeric, curve: Curve) -> Scale:
     if shares is None or not shares.sum():
         shares = np.ones(n)
     ranks = (np.cumsum(shares) - shares / 2.0) / shares.sum()
-    tenth, half, most = np.interp([0.1, 0.5, 0.9], ranks, at)
-    if most - tenth >= SQUEEZED:
+    lower, half, upper = np.interp([0.25, 0.5, 0.75], ranks, at)
+    if upper - lower >= SQUEEZED:
         return scale_linearly(low, high)
-    if low >= 0 and half < SQUEEZED:
+    if low >= 0 and half < FIRST:
         # The logarithm starts a decade below the median of the rows or, if most of
         # them are at the lowest value, of the others.
         others = np.where(shares[0] > 0.5, np.append(0.0, shares[1:]), shares)
@@ -353,9 +356,6 @@ class Terms:
         The scale of the effects, for all panels.
     darkest : float
         The effect that the darkest cells of maps stand for.
-    ratio : float
-        How many times the total error is as large as the error due to privacy, where
-        both are known (the median).
     known : bool
         Whether the model has standard errors.
     classes : tuple of str
@@ -367,7 +367,6 @@ class Terms:
     shown: tuple[Curve, ...]
     heights: Scale
     darkest: float
-    ratio: float
     known: bool
     classes: tuple[str, ...]
     notes: tuple[str, ...]
@@ -407,7 +406,6 @@ def choose_terms(
             if n > 0:
                 word = f"term {one}" if n == 1 else f"terms {several}"
                 notes.append(f"{n:,}{more} {word}.")
-    ratio = _find_ratio(curves)
     has_classes = model.weights_.shape[1] > 1
     classes = tuple(map(str, model.classes_)) if has_classes else ()
     lines = [c for c in shown if len(c.axes) == 1]
@@ -426,35 +424,24 @@ def choose_terms(
         shown=tuple(shown),
         heights=_choose_heights(lines),
         darkest=max((float(np.abs(one).max()) for one in maps), default=0.0) or 1.0,
-        ratio=ratio,
         known=known,
         classes=classes[: len(CLASSES)],
         notes=tuple(notes),
     )
 
 
-def _find_ratio(curves: Sequence[Curve]) -> float:
-    ratios = [1.0]
-    for curve in curves:
-        if curve.std is not None and curve.noise_std is not None:
-            known = np.isfinite(curve.std) & (curve.noise_std > 0)
-            ratios += (curve.std[known] / curve.noise_std[known]).tolist()
-    return float(np.median(ratios[1:] or ratios))
-
-
 def _is_guess(curve: Curve) -> Any:
-    """Return where the error is not known, but its part due to privacy is."""
-    if curve.std is None or curve.noise_std is None:
+    """Return where the interval that is drawn is a guess."""
+    if curve.std is None or curve.likely_std is None:
         return np.zeros(curve.effects.shape, bool)
-    return ~np.isfinite(curve.std) & np.isfinite(curve.noise_std)
+    return ~np.isfinite(curve.std) & np.isfinite(curve.likely_std)
 
 
-def _find_reach(curve: Curve, ratio: float) -> FloatArray:
+def _find_reach(curve: Curve) -> FloatArray:
     """Return half the lengths of the intervals, as drawn; nan if nothing is known."""
-    if curve.std is None or curve.noise_std is None:
+    if curve.likely_std is None:
         return np.full_like(curve.effects, math.nan)
-    std = np.where(np.isfinite(curve.std), curve.std, ratio * curve.noise_std)
-    return np.where(np.isfinite(std), Z * std, math.nan)
+    return np.where(np.isfinite(curve.likely_std), Z * curve.likely_std, math.nan)
 
 
 def _choose_heights(curves: Sequence[Curve]) -> Scale:
@@ -472,6 +459,7 @@ def _choose_heights(curves: Sequence[Curve]) -> Scale:
     return scale_linearly(low - room, high + room)
 
 
+@drawing()
 def draw_terms(model: Any, columns: Sequence[str] | None = None) -> Any:
     """Draw an additive model, see `AdditiveClassifier.plot`. Return the figure."""
     terms = choose_terms(model, columns)
@@ -482,20 +470,19 @@ def draw_terms(model: Any, columns: Sequence[str] | None = None) -> Any:
     foot = wrap(" ".join(terms.notes), width)
     top = 16.0 + 12.0 * len(head) + (14.0 if terms.classes else 0.0)
     height = top + down * (PANEL[1] + GAP) + 12.0 * len(foot) + 8.0
-    with drawing():
-        figure = make_figure(width, height)
-        page = add_panel(figure, 0.0, 0.0, width, height)
-        write_head(page, head, height)
-        if terms.classes:
-            key = add_panel(figure, GAP, top - 12.0, width - 2 * GAP, 10.0)
-            draw_key(key, terms.classes)
-        for i, curve in enumerate(terms.shown):
-            row, place = divmod(i, across)
-            corner = GAP + place * (PANEL[0] + GAP), top + row * (PANEL[1] + GAP)
-            draw_term(figure, model, terms, curve, corner, has_axes=True)
-        for i, line in enumerate(foot):
-            at = GAP / width, (8.0 + 12.0 * (len(foot) - 1 - i)) / height
-            page.write(*at, line)
+    figure = make_figure(width, height)
+    page = add_panel(figure, 0.0, 0.0, width, height)
+    write_head(page, head, height)
+    if terms.classes:
+        key = add_panel(figure, GAP, top - 12.0, width - 2 * GAP, 10.0)
+        draw_key(key, terms.classes)
+    for i, curve in enumerate(terms.shown):
+        row, place = divmod(i, across)
+        corner = GAP + place * (PANEL[0] + GAP), top + row * (PANEL[1] + GAP)
+        draw_term(figure, model, terms, curve, corner, has_axes=True)
+    for i, line in enumerate(foot):
+        at = GAP / width, (8.0 + 12.0 * (len(foot) - 1 - i)) / height
+        page.write(*at, line)
     return figure
 
 
@@ -633,7 +620,7 @@ def _draw_curve(panel: Panel, terms: Terms, column: Numeric, curve: Curve) -> No
     shade = 1.0 if not terms.classes else 0.5
     for k in _outputs(terms, curve):
         color = _color(terms, k)
-        x, effect, reach, guess = trace(column, curve, scale, terms.ratio, k)
+        x, effect, reach, guess = trace(column, curve, scale, k)
         clipped = [
             up.place(np.clip(effect + s * reach, up.low, up.high)) for s in (-1, 1)
         ]
@@ -655,7 +642,7 @@ def _draw_curve(panel: Panel, terms: Terms, column: Numeric, curve: Curve) -> No
 
 
 def trace(
-    column: Numeric, curve: Curve, scale: Scale, ratio: float = 1.0, k: int = 0
+    column: Numeric, curve: Curve, scale: Scale, k: int = 0
 ) -> tuple[FloatArray, FloatArray, FloatArray, Any]:
     """Return the points of the curve of output k.
 
@@ -674,7 +661,7 @@ def trace(
         values = np.union1d(knots, even)
     at = column.rescale(values)[0], column.rescale(knots)[0]
     guess = _is_guess(curve)[:n, k].astype(float)
-    lines = curve.effects[:n, k], _find_reach(curve, ratio)[:n, k], guess
+    lines = curve.effects[:n, k], _find_reach(curve)[:n, k], guess
     effect, reach, near = (np.interp(*at, line) for line in lines)
     return np.asarray(scale.place(values)), effect, reach, near > 0
 
@@ -702,7 +689,7 @@ def _find_ends(
 ) -> tuple[float, tuple[float, float] | None, bool]:
     """Return the positions of an effect and its interval, and whether it is a guess."""
     effect = float(curve.effects[i, k])
-    reach = float(_find_reach(curve, terms.ratio)[i, k])
+    reach = float(_find_reach(curve)[i, k])
     scale = terms.heights
     ends = None if math.isnan(reach) else (scale(effect - reach), scale(effect + reach))
     return scale(effect), ends, bool(_is_guess(curve)[i, k])
@@ -838,6 +825,7 @@ def describe_marks(effects: Sequence[Effect], n_effects: int) -> str:
     return found
 
 
+@drawing()
 def draw_coefficients(model: Any, axes: Any = None) -> Any:
     """Draw the effects of a linear model, and return the figure.
 
@@ -867,16 +855,15 @@ def draw_coefficients(model: Any, axes: Any = None) -> Any:
     top = 22.0 + 13.0 * len(head) + (14.0 if len(outputs) > 1 else 0.0)
     lines = count_lines(rows[0])
     height = top + lines * LINE + 30.0
-    with drawing():
-        figure = make_figure(width, height)
-        write_head(add_panel(figure, 0.0, 0.0, width, height), head, height)
-        for k, (output, found) in enumerate(zip(outputs, rows, strict=True)):
-            left = GAP + NAME_WIDTH + k * (wide + NUMBER_WIDTH + 10.0)
-            panel = add_panel(figure, left, top, wide, lines * LINE, has_axes=True)
-            draw_rows(panel, found, scale, named=k == 0)
-            name = shorten(output.class_name, 30)
-            up = 1.0 + 8.0 / (lines * LINE)
-            panel.write(0.0, up, name, color=INK, fontsize=MEDIUM, weight="bold")
+    figure = make_figure(width, height)
+    write_head(add_panel(figure, 0.0, 0.0, width, height), head, height)
+    for k, (output, found) in enumerate(zip(outputs, rows, strict=True)):
+        left = GAP + NAME_WIDTH + k * (wide + NUMBER_WIDTH + 10.0)
+        panel = add_panel(figure, left, top, wide, lines * LINE, has_axes=True)
+        draw_rows(panel, found, scale, named=k == 0)
+        name = shorten(output.class_name, 30)
+        up = 1.0 + 8.0 / (lines * LINE)
+        panel.write(0.0, up, name, color=INK, fontsize=MEDIUM, weight="bold")
     return figure
 
 
