@@ -26,7 +26,6 @@ from skdp.estimators.effects import (
     Effect,
     compute_effects,
     list_curves,
-    write_value,
 )
 from skdp.estimators.formatting import (
     escape_unprintable,
@@ -553,15 +552,17 @@ def draw_term(
     """
     column = model.schema_.columns[curve.column]
     bent = curve.numeric[0] and len(curve.axes) == 1
-    left, right, above, below = MARGINS if bent else NAMED
+    names = () if bent else curve.axes[0][1]
+    longest = max((len(_label(name)) for name in names), default=0)
+    left, right, above, below = NAMED if longest > 5 else MARGINS
     width, height = PANEL[0] - left - right, PANEL[1] - above - below
     panel = add_panel(
         figure, corner[0] + left, corner[1] + above, width, height, has_axes
     )
     title = shorten(str(curve.column), 38)
     if len(curve.axes) == 2:
-        names = [shorten(str(name), 17) for name, _ in curve.axes]
-        title = f"{names[0]} ↑ × {names[1]} →"
+        first, second = (shorten(str(name), 17) for name, _ in curve.axes)
+        title = f"{first} ↑ × {second} →"
         title += _draw_map(panel, terms, curve)
     elif bent:
         _draw_curve(panel, terms, column, curve)
@@ -715,7 +716,7 @@ def _draw_mark(
 
 def _draw_levels(panel: Panel, terms: Terms, column: Any, curve: Curve) -> str:
     """Draw categories or bins below each other, and return what the title must add."""
-    labels = [write_value(value) for value in curve.axes[0][1]]
+    labels = [_label(value) for value in curve.axes[0][1]]
     shares = np.ones(len(labels)) if curve.shares is None else curve.shares
     weight = shares * (curve.effects**2).sum(axis=1)
     kept = sorted(np.argsort(-weight, kind="stable")[:MOST_LEVELS].tolist())
@@ -742,7 +743,7 @@ def _draw_map(panel: Panel, terms: Terms, curve: Curve) -> str:
 
     Of several classes, the one with the largest effects is drawn.
     """
-    labels = [[write_value(value) for value in values] for _, values in curve.axes]
+    labels = [[_label(value) for value in values] for _, values in curve.axes]
     k = int(np.argmax((curve.effects**2).mean(axis=0)))
     table = curve.effects[:, k].reshape(len(labels[0]), len(labels[1]))
     kept = [
@@ -767,6 +768,13 @@ def _draw_map(panel: Panel, terms: Terms, curve: Curve) -> str:
         text = shorten(labels[1][kept[1][j]], 12)
         panel.write((j + 0.5) / m, -0.045, text, color=INK, ha="center", va="top")
     return f", {shorten(terms.classes[k], 12)}" if terms.classes else ""
+
+
+def _label(value: Any) -> str:
+    """Write a level, or a knot with three digits. nan stands for missing values."""
+    if not isinstance(value, float):
+        return str(value)
+    return "missing" if math.isnan(value) else format_number(value, 3)
 
 
 # ---- coefficients
