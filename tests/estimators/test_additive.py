@@ -7,7 +7,8 @@ from scipy.special import expit
 from sklearn.preprocessing import SplineTransformer
 
 import skdp
-from skdp.estimators.drawn_curves import Curve, list_curves, trace
+from skdp.estimators import plots
+from skdp.estimators.effects import ALLOWANCE, Curve, list_curves
 from skdp.estimators.feature_map import compute_margins
 from skdp.estimators.purified import make_purifying_matrix
 from skdp.planning.curves import choose_curves, place_knots
@@ -188,19 +189,169 @@ def test_models_are_saved_with_their_curves(model, tmp_path):
     assert all(one.passed is not False for one in skdp.verify(model).checks)
     page = skdp.report(again)
     assert "Curve of age" in page
-    assert "Map of age and site" in page
+    assert "2 more terms cannot be told from noise." in page
+    assert "Map of age and site" not in page
     assert "Knots, placed where the rows are" in page
     assert "There is no forecast" not in page  # the plan could be made again
 
 
+def panels(figure):
+    """The title of each panel, and the texts in it."""
+    texts = [[text.get_text() for text in ax.texts] for ax in figure.axes]
+    return {found[-1]: found for found in texts}
+
+
 def test_figures_show_curves_bands_and_maps(model):
     pytest.importorskip("matplotlib")
-    figure = model.plot()
-    titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
-    assert len([title for title in titles if title]) == 4
+    figure = model.plot(["dose", "age", "site", "age:site"])
+    assert list(panels(figure)) == ["dose", "age", "site", "age ↑ × site →"]
+    assert {"a", "b", "c"} <= set(panels(figure)["site"])
+    assert {"a", "b", "c"} <= set(panels(figure)["age ↑ × site →"])
     assert len(model.plot(["age"]).axes) == len(model.plot("age").axes) == 1
     with pytest.raises(ValueError, match="columns must be among"):
         model.plot(["nothing"])
+
+
+def make_curve(effects, std=0.1, name="x", **given):
+    column = np.asarray(effects, float)[:, None]
+    errors = np.broadcast_to(np.asarray(std, float)[..., None], column.shape)
+    ends = tuple(np.linspace(0.0, 100.0, len(column)))
+    return Curve(
+        **{
+            "column": name,
+            "axes": ((name, ends),),
+            "numeric": (True,),
+            "effects": column,
+            "std": errors,
+            "likely_std": errors,
+            "least_std": errors,
+        }
+        | given
+    )
+
+
+def test_noise_is_told_from_effects():
+    rng = np.random.default_rng(0)
+    shares = rng.dirichlet(np.ones(8))
+    worst = 0.1 * np.sqrt(ALLOWANCE)
+    found = [
+        make_curve(worst * rng.normal(size=8), shares=shares).is_told
+        for _ in range(2000)
+    ]
+    assert 0.02 < np.mean(found) < 0.12
+    assert make_curve(0.1 * rng.normal(size=8) + 0.4, shares=shares).is_told
+    assert make_curve(np.ones(8), std=np.inf).is_told is None
+    assert make_curve(np.ones(8), least_std=None).is_told is None
+    hidden = np.full((8, 1), 0.1)
+    assert make_curve(np.ones(8), std=np.inf, least_std=hidden).is_told is True
+    assert make_curve(np.full(8, 0.1), std=np.inf, least_std=hidden).is_told is False
+
+
+def test_errors_that_noise_hides_are_guessed_from_the_others(model):
+    errors = model._standard_errors()
+    std, noise = errors.effects_std, errors.effects_noise_std
+    both = np.hypot(noise, errors.effects_sampling_std)
+    for name, whole in (("likely_std", std), ("least_std", both)):
+        guesses = np.concatenate([getattr(curve, name) for curve in list_curves(model)])
+        there = np.isfinite(whole)
+        ratio = np.median(whole[there] / noise[there])
+        assert ratio > 1.5
+        known = there[:-1]  # the intercept is not a curve
+        assert 0 < known.sum() < len(known)
+        assert guesses[known] == pytest.approx(whole[:-1][known])
+        assert guesses[~known] == pytest.approx(ratio * noise[:-1][~known])
+
+
+def test_a_picture_leaves_out_noise_and_orders_the_rest(model, monkeypatch):
+    pytest.importorskip("matplotlib")
+    wave = np.array([1.0, -1.0] * 4)
+    drawn = [
+        make_curve(0.4 * wave, name="age"),
+        make_curve(0.05 * wave, name="dose"),
+        # Its effects are larger, but more of them is error.
+        make_curve(0.42 * wave, std=0.17, name="age"),
+        make_curve(0.05 * wave, name="dose"),
+        make_curve(wave, std=np.inf, name="age:site"),
+    ]
+    monkeypatch.setattr(plots, "list_curves", lambda model: drawn)
+    terms = plots.choose_terms(model)
+    assert list(map(id, terms.shown)) == [id(drawn[0]), id(drawn[2])]
+    assert terms.notes == (
+        "2 more terms cannot be told from noise.",
+        "1 more term is left out, because its error was not computed.",
+    )
+    assert [one.column for one in plots.choose_terms(model, most=1).shown] == ["age"]
+    notes = plots.choose_terms(model, most=1).notes
+    assert notes[0] == "1 more term explains less."
+    # All panels have the same scale, whatever is in them.
+    figure = model.plot()
+    labels = [
+        [text for text in found if text.lstrip("−").replace(".", "").isdigit()]
+        for found in (
+            [t.get_text() for t in ax.texts if t.get_ha() == "right"]
+            for ax in figure.axes
+        )
+    ]
+    assert len(labels) == 2
+    assert labels[0] == labels[1] != []
+    written = " ".join(text.get_text() for text in figure.texts)
+    assert " ".join(terms.notes) in written
+
+
+def test_bands_are_whole_and_paler_where_they_are_a_guess(model):
+    std = np.array([0.1, 0.1, np.inf, 0.1, 0.1, 0.1, 0.1, 0.1])
+    likely = np.where(np.isfinite(std), std, 0.15)[:, None]
+    curve = make_curve(np.zeros(8), std=std, likely_std=likely)
+    column = skdp.Numeric(0, 100, knots=8)
+    scale = plots.scale_linearly(0.0, 100.0)
+    _, _, reach, guess = plots.trace(column, curve, scale)
+    assert np.isfinite(reach).all()
+    assert reach[[1, 3]] == pytest.approx(1.959964 * 0.1)
+    assert reach[2] == pytest.approx(1.959964 * 0.15)
+    assert guess.tolist() == [i == 2 for i in range(8)]
+    runs = list(plots._find_runs(~guess))
+    assert [(run.start, run.stop) for run in runs] == [(0, 2), (3, 8)]
+
+
+@pytest.mark.parametrize(
+    ("column", "shares", "place"),
+    [
+        # As spread over the range: a linear axis.
+        (skdp.Numeric(0, 100, knots=5), [0.2] * 5, 0.25),
+        # As the schema says.
+        (
+            skdp.Numeric(0, 100, scale="log", knots=5),
+            [0.2] * 5,
+            np.log(26) / np.log(101),
+        ),
+        # Among the smallest values: a logarithm.
+        (skdp.Numeric(0, 10**5, knots=(0, 10, 100, 1000, 10**5)), None, None),
+        # In the middle: each knot has the same room.
+        (skdp.Numeric(-100, 100, knots=(-100, -1, 0, 1, 100)), None, None),
+    ],
+)
+def test_skewed_columns_get_an_axis_on_which_they_are_seen(column, shares, place):
+    shares = np.array(shares or [0.05, 0.3, 0.3, 0.3, 0.05])
+    knots = tuple(column.unscale(column.place_knots()).tolist())
+    curve = make_curve(np.ones(5), axes=(("x", knots),), shares=shares)
+    scale = plots.choose_scale(column, curve)
+    assert scale.place(np.array([column.low, column.high])).tolist() == [0.0, 1.0]
+    assert 3 <= len(scale.ticks) <= 7
+    if place is not None:
+        assert float(scale.place(25.0)) == pytest.approx(place)
+    else:
+        at = scale.place(np.array(knots[1:-1]))
+        assert (np.diff([0.0, *at, 1.0]) > 0.02).all()
+        assert at[-1] - at[0] > 0.3
+
+
+def test_a_bent_axis_bends_the_curve_between_knots():
+    column = skdp.Numeric(0, 10**5, knots=(0, 10, 100, 1000, 10**5))
+    curve = make_curve([0, 1, 2, 3, 4], axes=(("x", column.knots),), shares=None)
+    scale = plots.choose_scale(column, curve)
+    x, effect, *_ = plots.trace(column, curve, scale)
+    inside = np.interp(scale.place(50_500.0), x, effect)
+    assert inside == pytest.approx(3.5, abs=0.01)  # half way from 1,000 to 100,000
 
 
 @pytest.mark.parametrize("loss", ["squared", "huber", "poisson"])
@@ -225,8 +376,9 @@ def test_drawn_curves_pass_through_knots_that_are_not_equally_spaced():
     curve = Curve(
         column="x", axes=(("x", knots),), numeric=(True,), effects=heights, std=None
     )
-    x, effect, *_ = trace(column, curve)
-    assert x.tolist() == pytest.approx(list(knots))
+    scale = plots.scale_linearly(0.0, 100.0)
+    x, effect, *_ = plots.trace(column, curve, scale)
+    assert x.tolist() == pytest.approx([0.0, 0.1, 0.5, 1.0])
     assert effect.tolist() == [0.0, 1.0, 2.0, -1.0]
 
 

@@ -147,16 +147,30 @@ def test_ratios_are_exponentials(model):
         svc.fit(np.eye(9), [0, 1, 0] * 3).summary(ratios=True)
 
 
-def test_a_plot_shows_the_summary(model):
-    pyplot = pytest.importorskip("matplotlib.pyplot")
+def test_a_plot_shows_effects_that_can_be_compared(model):
+    pytest.importorskip("matplotlib")
+    from skdp.estimators.effects import compute_effects
+
     (ax,) = model.plot().axes
-    lines = [line for line in model.summary().lines if line.column != "intercept"]
-    shown = [text.get_text() for text in ax.get_yticklabels()]
-    assert shown[0] == "age"
-    assert "department: Surgery" in shown
-    assert len(shown) == len(lines)
-    dots = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "o"]
-    assert dots == pytest.approx([line.coef for line in lines])
+    (output,) = compute_effects(model)
+    shown = [text.get_text() for text in ax.texts]
+    assert {"age", "department", "Surgery"} <= set(shown)
+    dots = [line.get_xdata()[0] for line in ax.lines]
+    effects = np.array([one.effect for one in output.effects])
+    assert len(dots) == len(effects)
+    assert np.corrcoef(dots, effects)[0, 1] == pytest.approx(1.0)
+    ages = model.schema_.columns["age"]
+    coef = next(one for one in model.summary().lines if one.column == "age").coef
+    assert effects[0] == pytest.approx(coef * (ages.high - ages.low))
+
+
+def test_a_plot_draws_into_the_axes_it_is_given(model):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    figure, ax = pyplot.subplots()
+    assert model.plot(ax) is figure
+    assert ax.lines
+    with pytest.raises(ValueError, match="one entry per class"):
+        model.plot([])
     pyplot.close("all")
 
 

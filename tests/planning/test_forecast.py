@@ -24,7 +24,7 @@ from skdp.planning.forecast import (
     linearise_cost,
 )
 from skdp.planning.forecast_constants import FORECAST_CONSTANTS
-from skdp.reporting.outlook import panels
+from skdp.reporting.pictures import make_forecasts
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 ROOT = Path(__file__).parents[2]
@@ -292,10 +292,10 @@ def test_a_new_geometry_is_described_and_forecast_by_its_class_alone():
     plan = replace(plan, geometry=Unknown())
     assert "\ngeometry: Unknown\n" in str(plan)
     assert str(plan).endswith("is not forecast for the geometry Unknown.")
-    assert panels(plan) == []
+    assert make_forecasts(plan) == []
     with pytest.raises(ValueError, match="not forecast for the geometry Unknown"):
         forecast(plan)
     plan = replace(plan, geometry=Known())
     assert "Expected cost of privacy: " in str(plan)
     assert isinstance(replan(plan, n_rows=1800).geometry, Known)
-    assert len(panels(plan)) == 2
+    assert len(make_forecasts(plan)) == 2

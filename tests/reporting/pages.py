@@ -52,20 +52,21 @@ HOSTILE = [
     "x" * 300,
     "שלום",
     "&lt;b&gt;",
+    r"$\frac{1}{0}$ costs $5",
 ]
-WIDE = 500
+WIDE = 60
 
 
 def wide():
     codes = RNG.integers(0, WIDE, 4 * N)
     table = pd.DataFrame(
         {
-            "zip": [f"zip {code:03d}" for code in codes],
+            "zip": [f"zip {code:02d}" for code in codes],
             "y": (RNG.uniform(size=4 * N) < 0.3 + 0.4 * (codes % 2)).astype(int),
         }
     )
     schema = skdp.Schema(
-        {"zip": skdp.Categorical([f"zip {code:03d}" for code in range(WIDE)])},
+        {"zip": skdp.Categorical([f"zip {code:02d}" for code in range(WIDE)])},
         target=("y", skdp.Categorical([0, 1])),
     )
     return skdp.LogisticRegression(schema=schema).fit(table)
@@ -171,11 +172,13 @@ class Reader(HTMLParser):
     """The words of a page, its tags with their attributes, and its tables."""
 
     VOID = ("meta", "link", "br")
-    LONE = ("rect", "line", "circle", "polyline", "polygon")
+    LONE = ("path", "circle")
 
     def __init__(self, page):
         super().__init__()
         self.words, self.tags, self.open, self.rows = [], [], [], []
+        #: Each picture: its label, and its shapes with their attributes and texts.
+        self.pictures = []
         self.feed(page)
         self.close()
         assert self.open == []
@@ -186,12 +189,17 @@ class Reader(HTMLParser):
             self.rows.append([])
         if tag in ("td", "th"):
             self.rows[-1].append("")
+        if tag == "svg":
+            self.pictures.append((dict(attributes)["aria-label"], []))
+        elif "svg" in self.open and tag != "title":
+            self.pictures[-1][1].append((tag, dict(attributes), ""))
         if tag not in self.VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attributes):
         assert tag in self.LONE
         self.tags.append((tag, dict(attributes)))
+        self.pictures[-1][1].append((tag, dict(attributes), ""))
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -199,6 +207,9 @@ class Reader(HTMLParser):
     def handle_data(self, data):
         if "style" in self.open:
             return
+        if "text" in self.open:
+            tag, attributes, text = self.pictures[-1][1][-1]
+            self.pictures[-1][1][-1] = (tag, attributes, text + data)
         self.words.append(data)
         if "td" in self.open or "th" in self.open:
             self.rows[-1][-1] += data
@@ -212,3 +223,7 @@ class Reader(HTMLParser):
         found = [r for r in self.rows if r[0].strip() == label and len(r) >= n_cells]
         assert found, label
         return found[0]
+
+    def picture(self, label):
+        """The shapes of the first picture whose label has these words."""
+        return next(shapes for name, shapes in self.pictures if label in name)

@@ -11,12 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
 from skdp.estimators.classifiers import LogisticRegression
-from skdp.estimators.drawn_curves import (
-    draw_figure,
-    list_terms,
-    make_frame,
-    make_pairs_frame,
-)
+from skdp.estimators.effects import list_terms, make_frame, make_pairs_frame
 from skdp.estimators.preparation import OpenedTable
 from skdp.estimators.purified import estimate_shares, make_purifying_matrix
 from skdp.estimators.regressors import (
@@ -98,22 +93,28 @@ class AdditiveMixin(PrivateLinearModel):
         return make_pairs_frame(self)
 
     def plot(self, columns: Sequence[str] | str | None = None) -> Any:
-        """Draw each curve with its 95 % band, and each pair as a map.
+        """Draw the curves with their 95 % bands, and the pairs as maps.
 
-        A dotted line or a hollow dot has no band, because its error is not known.
+        The panels are ordered by what they explain, and share one scale of the effect.
+        Terms that noise cannot be told from are left out and counted below, and so are
+        pairs whose errors were not computed. Bands are paler, and dots hollow, where
+        noise hides how many rows there are. The interval there is only a guess from the
+        noise. A dashed line has no band, because its error is not known.
 
         Parameters
         ----------
         columns : list of str or str, optional
-            The columns and pairs to draw, or one of them. By default all are drawn.
+            The columns and pairs to draw, or one of them, in this order.
 
         Returns
         -------
         matplotlib.figure.Figure
             The figure. Save it with ``savefig``.
         """
+        from skdp.estimators.plots import draw_terms  # needs an extra
+
         check_is_fitted(self, "weights_")
-        return draw_figure(self, [columns] if isinstance(columns, str) else columns)
+        return draw_terms(self, [columns] if isinstance(columns, str) else columns)
 
     def _check_parameters(self, opened: OpenedTable, rows: int | None) -> float:
         check_choices(self.knots, self.pairs)

@@ -9,6 +9,8 @@ from html import escape
 from importlib.util import find_spec
 from typing import Any
 
+from sklearn.utils.validation import check_is_fitted
+
 from skdp.descent.algorithm1 import Step
 from skdp.planning.plan import Plan, default_delta
 
@@ -26,20 +28,28 @@ class NotebookMixin:
         return f"{diagram()}{render_promise(self)}"
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the coefficients with their 95 % intervals; return matplotlib's figure.
+        """Draw the effects of all columns with their 95 % intervals.
 
-        The coefficients are the same as in ``summary()``. No budget is spent.
+        Effects can be compared across columns. The effect of a number is the change
+        from the lowest to the highest value of its range, and the effect of a category
+        is relative to the mean of its column. ``summary()`` has the coefficients in the
+        units of the columns. No budget is spent.
 
         Parameters
         ----------
-        axes : matplotlib axes, optional
-            Where to draw. By default a new figure is made.
-        """
-        from skdp.estimators.coefficient_plots import (
-            plot_coefficients,  # which imports this file
-        )
+        axes : matplotlib axes or sequence of them, optional
+            Where to draw. By default a new figure is made. Each class has axes of its
+            own if there are more than two.
 
-        return plot_coefficients(self, axes)
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure. Save it with ``savefig``.
+        """
+        from skdp.estimators.plots import draw_coefficients  # needs an extra
+
+        check_is_fitted(self, "weights_")
+        return draw_coefficients(self, axes)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         bundle: Any = super()._repr_mimebundle_  # type: ignore[misc]  # of BaseEstimator

@@ -1,4 +1,4 @@
-"""Hold the results of an evaluation: scores, tables, standard errors and intervals."""
+"""Hold and draw the results of an evaluation: scores, tables, errors and intervals."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
+from skdp.estimators import plots
+from skdp.estimators.formatting import shorten
 from skdp.ledger import released_digest
 from skdp.privacy.budget import PrivacyRecord
-from skdp.schema import name_record
+from skdp.schema import check, name_record
 
 #: Printed instead of a number that is hidden by noise.
 TOO_NOISY = "too noisy to say"
@@ -159,9 +163,7 @@ class Evaluation:
 
         Everything that is drawn was released. `axes` may be a list of two axes.
         """
-        from skdp.evaluation.score_plots import plot_evaluation  # needs an extra
-
-        return plot_evaluation(self, axes)
+        return draw_scores(self, axes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the record's transcript, as plain values."""
@@ -257,3 +259,83 @@ class Evaluation:
 def _to_plain(level: Any) -> Any:
     """Return a class label as one of Python's own types."""
     return level.item() if hasattr(level, "item") else level
+
+
+def draw_scores(found: Evaluation, axes: Any = None) -> Any:
+    """Draw the curves of an evaluation, each on axes of its own; return the figure."""
+    drawings = [draw_roc] if found.roc else []
+    drawings += [draw_calibration] if found.calibration else []
+    check(
+        bool(drawings),
+        "There is nothing to draw. Request the metrics 'auc' or 'calibration', which "
+        "classifiers of two classes have.",
+    )
+    if axes is None:
+        with plots.drawing():
+            figure = plots.make_figure(10.0 + 290.0 * len(drawings), 290.0)
+            for place, draw in enumerate(drawings):
+                left = 50.0 + 290.0 * place
+                size = 220.0, 210.0
+                draw(found, plots.add_panel(figure, left, 34.0, *size, has_axes=True))
+        return figure
+    flat = np.atleast_1d(axes).ravel()
+    check(
+        len(flat) >= len(drawings),
+        f"axes must have one entry per curve ({len(drawings)}), got {len(flat)}.",
+    )
+    for draw, ax in zip(drawings, flat, strict=False):
+        draw(found, plots.use_axes(ax))
+    return flat[0].figure
+
+
+def draw_roc(found: Evaluation, panel: plots.Panel) -> None:
+    """Draw the released points of the ROC curve on axes from 0 to 1."""
+    names = (f"share of {_name_class(found, k)} above the margin" for k in (0, 1))
+    _draw_square(panel, plots.scale_linearly(0.0, 1.0, 6), *names)
+    panel.draw_lines([found.roc], plots.ACCENT, 1.4)
+    _write_title(panel, "ROC curve", "AUC", found.scores.get("auc"))
+
+
+def draw_calibration(found: Evaluation, panel: plots.Panel) -> None:
+    """Draw the observed share of each bin, with its interval, over the predicted one.
+
+    Both axes start at 0 and end at 1 or, if all rows are below .6, earlier.
+    """
+    kept = found.calibration
+    top = max([0.05, *(v for one in kept for v in (one.predicted, one.rate_high))])
+    scale = plots.scale_linearly(0.0, 1.0 if top > 0.6 else 1.1 * top, 6)
+    name = _name_class(found, 1)
+    _draw_square(panel, scale, f"predicted probability of {name}", f"share of {name}")
+    for one in kept:
+        color = plots.SOFT if one.too_noisy else plots.ACCENT
+        x = scale(one.predicted)
+        ends = [(x, scale(value)) for value in (one.rate_low, one.rate_high)]
+        panel.draw_lines([ends], color, 1.4)
+        panel.draw_dot(x, scale(one.rate), color, hollow=one.too_noisy)
+    _write_title(panel, "Calibration", "ECE", found.scores.get("ece"))
+
+
+def _draw_square(panel: plots.Panel, scale: plots.Scale, across: str, up: str) -> None:
+    """Draw the grid of a square with a diagonal, and the names of both axes."""
+    plots.draw_heights(panel, scale)
+    plots.draw_heights(panel, scale, upright=False)
+    panel.draw_lines([[(0.0, 0.0), (1.0, 1.0)]], plots.SOFT, 0.7)
+    style = {"ha": "center", "color": plots.INK}
+    panel.write(0.5, -0.14, across, **style)
+    panel.write(-0.16, 0.5, up, rotation=90, **style)
+
+
+def _write_title(
+    panel: plots.Panel, title: str, name: str, score: Score | None
+) -> None:
+    if score is not None:
+        shown = TOO_NOISY if score.too_noisy else f"{score.value:.3f}"
+        title += f": {name} {shown} [{score.low:.3f}, {score.high:.3f}]"
+    style = {"color": plots.INK, "fontsize": plots.LARGE, "weight": "bold"}
+    panel.write(0.0, 1.06, title, **style)
+
+
+def _name_class(found: Evaluation, code: int) -> str:
+    """Return the label of a class, or its code if the labels are not known."""
+    label = found.classes[code] if found.classes else code
+    return shorten(label, 24) if isinstance(label, str) else f"class {label}"

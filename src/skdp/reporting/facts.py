@@ -13,15 +13,11 @@ from typing import Any
 
 from skdp.descent import level
 from skdp.estimators import balanced, record_weights
-from skdp.evaluation.results import Bin, Evaluation
+from skdp.estimators.formatting import format_number, shorten
+from skdp.evaluation.results import Evaluation
 from skdp.planning.plan import Plan, name_row_count
 from skdp.planning.plan_files import find_geometry, plan_summary
 from skdp.privacy.budget import Event, PrivacyRecord
-from skdp.reporting.formatting import (
-    Axis,
-    format_number,
-    shorten,
-)
 from skdp.reporting.statement import describe_neighbours
 from skdp.schema import Column, Numeric, check, count_in_words, name_record
 
@@ -219,20 +215,6 @@ def _settings(model: Any) -> str:
     return ", ".join(listed)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CalibrationMark:
-    """The positions of one calibration bin in the picture.
-
-    They are the positions of the predicted probability, of the observed rate, and of
-    the observed rate's interval.
-    """
-
-    bin: Bin
-    predicted: float
-    at: float
-    interval: tuple[float, float]
-
-
 def describe_evaluation_rows(found: Evaluation) -> tuple[str, str]:
     """Return the number of rows, and the reason why it may be shown."""
     count = f"{found.n_rows:,.0f}"
@@ -270,28 +252,3 @@ def describe_evaluation(found: Evaluation) -> list[tuple[str, str]]:
         ),
     ]
     return listed + [("Note", note) for note in found.notes]
-
-
-def draw_evaluation(found: Evaluation) -> dict[str, Any]:
-    """Return the scores, the calibration table, and the coordinates of its plot."""
-    scale = Axis(low=0.0, high=1.0)
-    drawn = []
-    for one in found.calibration:
-        if not one.too_noisy:
-            drawn.append(
-                CalibrationMark(
-                    bin=one,
-                    predicted=scale(one.predicted),
-                    at=scale(one.rate),
-                    interval=(scale(one.rate_low), scale(one.rate_high)),
-                )
-            )
-    return {
-        "scores": found.scores,
-        "confusion": found.confusion,
-        "confidence": found.confidence,
-        "positive": found.classes[1] if len(found.classes) == 2 else "class 1",
-        "calibration": found.calibration,
-        "calibration_rows": drawn,
-        "calibration_scale": scale,
-    }

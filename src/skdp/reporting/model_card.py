@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from skdp.estimators import formatting
 from skdp.evaluation.results import TOO_NOISY, Evaluation
-from skdp.reporting import facts, formatting
+from skdp.reporting import facts
 from skdp.reporting.statement import write_parts
 from skdp.schema import check
 

@@ -18,7 +18,7 @@ import numpy as np
 import sklearn
 
 import skdp
-from skdp.estimators import privacy_json
+from skdp.estimators import formatting, plots, privacy_json
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.saving import ModelForm, load, model_digest, read_form
 from skdp.evaluation.results import Evaluation
@@ -29,14 +29,7 @@ from skdp.planning.plan_files import plan_summary, summary_digest
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord
-from skdp.reporting import (
-    coefficients,
-    curve_panels,
-    facts,
-    formatting,
-    model_card,
-    outlook,
-)
+from skdp.reporting import facts, model_card, pictures
 from skdp.reporting.statement import (
     FALSE_ALARMS,
     describe_neighbours,
@@ -122,8 +115,10 @@ def render_page(about: Subject) -> str:
     templates = _load_templates()
     css = templates.loader.get_source(templates, "page.css")[0]
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    with plots.drawing(**{"svg.fonttype": "none", "svg.hashsalt": "skdp"}):
+        contents = collect_contents(about)
     text: str = templates.get_template("page.html").render(
-        css=css, css_digest=digest, **collect_contents(about)
+        css=css, css_digest=digest, **contents
     )
     return text + "\n"
 
@@ -172,26 +167,38 @@ def collect_contents(about: Subject) -> dict[str, Any]:
         "versions": about.versions,
         "version": skdp.__version__,
     }
-    if scored:
-        return (
-            found | facts.draw_evaluation(model) | {"closed_form": _closed_form(about)}
-        )
-    return found | _describe_model(model)
+    if found["noisy"]:
+        found["shares"] = pictures.draw_shares(found["purposes"])
+    return found | (_describe_evaluation(about) if scored else _describe_model(model))
 
 
 def _odds(record: PrivacyRecord) -> float:
     return math.exp(record.spent_epsilon) if record.spent_epsilon < 700 else math.inf
 
 
+def _describe_evaluation(about: Subject) -> dict[str, Any]:
+    scored = about.model
+    return {
+        "scores": scored.scores,
+        "confusion": scored.confusion,
+        "confidence": scored.confidence,
+        "calibration": scored.calibration,
+        "drawn_bins": pictures.draw_bins(scored) if scored.calibration else None,
+        "positive": scored.classes[1] if len(scored.classes) == 2 else "class 1",
+        "closed_form": _closed_form(about),
+    }
+
+
 def _describe_model(model: Any) -> dict[str, Any]:
     plan = remake_plan(model)
     summary = plan_summary(model.plan_)
     paid = model.ledger is not None
+    forecasts = [] if plan is None else pictures.make_forecasts(plan)
     return {
-        "coefficients": coefficients.draw_coefficients(model),
-        "curves": curve_panels.draw_curves(model),
+        "coefficients": pictures.draw_coefficients(model),
         "limits": _describe_limits(plan, summary),
-        "panels": [] if plan is None else outlook.panels(plan),
+        "forecasts": forecasts,
+        "drawn_forecasts": pictures.draw_forecasts(forecasts),
         "digest": summary_digest(summary),
         "ledger_digest": model_digest(model) if paid else None,
     }

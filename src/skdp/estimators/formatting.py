@@ -1,14 +1,8 @@
-"""Format numbers and strings for a page, and compute positions in its pictures.
-
-Positions are percentages of a picture's width or height. Pictures therefore fit both a
-phone and a printed page, and their labels are as large as the text around them.
-"""
+"""Format numbers and strings for people: on pages, in pictures and in terminals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -79,58 +73,3 @@ def format_percent(share: float) -> str:
     if 0 < share < 0.001:
         return "< 0.1 %"
     return f"{100 * share:.1f}".removesuffix(".0") + " %"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Axis:
-    """An axis of a picture, from the value `low` to the value `high`.
-
-    It is drawn from `start` to `end` percent of the picture's width or height.
-    """
-
-    low: float
-    high: float
-    start: float = 2.0
-    end: float = 98.0
-    log: bool = False
-
-    def __call__(self, value: float) -> float:
-        """Return where a number lies on the axis, in percent of its length.
-
-        Numbers outside the axis are placed at its ends.
-        """
-        low, high, at = self.low, self.high, min(max(value, self.low), self.high)
-        if self.log:
-            low, high, at = math.log(low), math.log(high), math.log(at)
-        share = (at - low) / (high - low)
-        return round(self.start + share * (self.end - self.start), 3)
-
-    @property
-    def ticks(self) -> list[float]:
-        """The round numbers to label on the axis."""
-        if self.log:
-            return _choose_log_ticks(self.low, self.high)
-        span = self.high - self.low
-        step = 10.0 ** math.floor(math.log10(span))
-        step *= next(f for f in (0.1, 0.2, 0.5, 1.0, 2.0) if span / (step * f) <= 6)
-        first, last = math.ceil(self.low / step), math.floor(self.high / step)
-        return [round(i * step, 12) + 0.0 for i in range(first, last + 1)]
-
-
-def _choose_log_ticks(low: float, high: float) -> list[float]:
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    for digits in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0)):
-        found = [d * 10.0**p for p in range(first, last + 1) for d in digits]
-        found = [value for value in found if low <= value <= high]
-        if len(found) >= 3:
-            return found[:: math.ceil(len(found) / 5)]
-    return found or [low, high]
-
-
-def make_axis(values: Iterable[float], centre: float = 0.0) -> Axis:
-    """Return an axis that covers all finite values and the centre."""
-    finite = [v for v in values if math.isfinite(v)]
-    low, high = min([centre, *finite]), max([centre, *finite])
-    if high - low < 1e-300:
-        low, high = centre - 1.0, centre + 1.0
-    return Axis(low=low, high=high)
