@@ -42,7 +42,7 @@ from audit_report import SURE, read, write
 from rich.progress import Progress
 
 from skdp import HuberRegressor, LogisticRegression
-from skdp.audit import MECHANISMS, bounds, one_run
+from skdp.audit import MECHANISMS, games, one_run
 from skdp.audit.suite import (
     SHORT,
     Setting,
@@ -166,12 +166,10 @@ def mistakes() -> Iterator[Job]:
         shown = setting.name != "levels" or setting.neighbours != "replace-one"
         if shown and setting.name != "rare level":
             mu = setting.group * accountant.gdp_mu(1.0, DELTA)
-            setting = replace(
-                setting, n_trials=2 * bounds.trials_needed(mu, power=SURE)
-            )
+            setting = replace(setting, n_trials=2 * games.trials_needed(mu, power=SURE))
             yield Job(part="bug", setting=setting, bug="noise × 0.8")
     for epsilon in (4.0, 8.0):
-        group = bounds.best_group(accountant.gdp_mu(epsilon, DELTA))
+        group = games.best_group(accountant.gdp_mu(epsilon, DELTA))
         mu = group * accountant.gdp_mu(epsilon, DELTA)
         for model, neighbours, reach in (
             ("linear", "zero-out", 0.98),
@@ -180,7 +178,7 @@ def mistakes() -> Iterator[Job]:
             ("logistic", "zero-out", 0.95),
             ("logistic", "add-remove", 0.95),
         ):
-            n_trials = 2 * bounds.trials_needed(mu, reach=reach, power=SURE)
+            n_trials = 2 * games.trials_needed(mu, reach=reach, power=SURE)
             setting = make_fit_setting(model, neighbours, epsilon, n_trials=n_trials)
             yield Job(part="bug", setting=setting, bug="noise × 0.8")
     for name in ("gradient", "matrix gradient", "gram", "counts", "ranges"):

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from utility import DELTA, NUMBERS, score
 
+from skdp.descent import curves
+from skdp.descent.curves import CLASS_INTERVALS, NUMBER_INTERVALS
 from skdp.estimators import AdditiveClassifier, AdditiveRegressor
-from skdp.planning import curves
-from skdp.planning.curves import CLASS_INTERVALS, NUMBER_INTERVALS
 from skdp.privacy import accountant
 from tables import FILES, ROOT, load, split
 

@@ -20,10 +20,10 @@ from speed_lines import alternate
 from threadpoolctl import threadpool_limits
 
 from skdp.descent.matrix import Matrix
+from skdp.descent.plan import Plan, run
 from skdp.descent.samplings import Full
 from skdp.engines.compiled import CompiledEngine
 from skdp.models import losses
-from skdp.planning.plan import Plan, run
 from skdp.privacy.encoding import Batch, Chunk, Coded, Records, encode
 from skdp.privacy.grid import FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import Slopes

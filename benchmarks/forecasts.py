@@ -10,7 +10,7 @@ again from that file alone.
 
 ``--measure`` fits all tables again (half an hour), or those whose names follow it;
 without it the file is read. Both print what
-`skdp.planning.forecast_constants` should hold and write
+`skdp.descent.forecast` should hold and write
 docs/evidence/utility/forecasts.md.
 """
 
@@ -40,8 +40,8 @@ from forecasts_report import (
 
 import skdp
 import tables
-from skdp.descent.intercept import InterceptOnly
-from skdp.estimators.base import ESTIMATORS
+from skdp.descent.matrix import InterceptOnly
+from skdp.estimators.fit import ESTIMATORS
 from skdp.schema import Numeric, Schema
 from tables import Table
 

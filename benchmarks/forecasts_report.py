@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 import skdp
-from skdp.planning.forecast import linearise_cost
-from skdp.planning.forecast_constants import SAMPLING, SLACK, ForecastConstants
+from skdp.descent.forecast import SAMPLING, SLACK, ForecastConstants, linearise_cost
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -275,7 +274,7 @@ def page(rows: list[Row]) -> str:
         "![Outcomes over forecasts](forecasts.svg)",
         "",
         "Written by `make bench NAME=forecasts` from [forecasts.csv](forecasts.csv), "
-        "which has every fit. The constants are in `skdp.planning.forecast_constants`.",
+        "which has every fit. The constants are in `skdp.descent.forecast`.",
         "",
         "## How often the range holds on a table that was left out",
         "",
@@ -354,7 +353,7 @@ def plot(rows: list[Row]) -> None:
 
 
 def constants(rows: list[Row]) -> str:
-    """What `skdp.planning.forecast_constants` should hold."""
+    """What `skdp.descent.forecast` should hold."""
     lines = []
     for model, known in derive_constants(rows).items():
         numbers = ("factor", "power", "below", "above", "gain")

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from skdp import Categorical, Numeric, Schema
+from skdp.descent.plan import run
+from skdp.descent.rule import make_plan
 from skdp.models import losses
-from skdp.planning.decide import make_plan
-from skdp.planning.plan import run
 from skdp.privacy import queries
 from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.grid import WeightGrid

@@ -23,10 +23,10 @@ import numpy as np
 
 import skdp
 from skdp import datasets
+from skdp.descent.plan import run
 from skdp.engines.compiled import CompiledEngine
 from skdp.inference import covariances
-from skdp.inference.plausible import SURE
-from skdp.planning.plan import run
+from skdp.inference.variances import SURE
 from skdp.privacy.encoding import encode
 
 N_ROWS, EPSILONS = 20_000, (1.0, 4.0)

@@ -24,9 +24,9 @@ from intervals import FILLS, NOISE, ROOT, Case
 
 import skdp
 from skdp import datasets
-from skdp.estimators.record_weights import make_weighting
 from skdp.estimators.standard_errors import StandardErrors, make_unit_matrices
-from skdp.inference.capped_slopes import Weighting
+from skdp.estimators.weights import make_weighting
+from skdp.inference.slopes import Weighting
 from skdp.privacy.encoding import encode
 
 CLASSES = skdp.Categorical(["elsewhere", "no", "yes"])

@@ -37,7 +37,7 @@ import skdp
 import tables
 from skdp import datasets
 from skdp.engines.reference import ReferenceEngine
-from skdp.estimators.preparation import read_records
+from skdp.estimators.opening import read_records
 from skdp.estimators.standard_errors import StandardErrors, make_unit_matrices
 from skdp.inference import covariances
 from skdp.privacy import queries

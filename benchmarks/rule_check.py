@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from utility import OUT, TIE, fit, floor, score
 
-from skdp.planning import rule
+from skdp.descent import rule
 from skdp.schema import Categorical, Numeric, Schema
 from tables import NAMES, Table, load, split
 

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skdp.descent.sega_bounds import Sega, least_metric, sega_bound
 from skdp.models.penalties import (
     Box,
     ElasticNet,
@@ -35,7 +36,6 @@ from skdp.models.penalties import (
     Simplex,
     TotalVariation,
 )
-from skdp.planning.sega import Sega, least_metric, sega_bound
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/evidence/sega.md"
 RUNS, MANY_RUNS = 16, 2000

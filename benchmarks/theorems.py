@@ -20,6 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skdp.descent.bounds import distance_squared, eso_bound
+from skdp.descent.eso_bounds import (
+    composite_bound,
+    eso_weighted_bound,
+    matrix_distance_squared,
+)
 from skdp.descent.samplings import (
     Blocks,
     ExplicitSets,
@@ -30,12 +36,6 @@ from skdp.descent.samplings import (
     SingleCoordinate,
 )
 from skdp.descent.smoothness import from_hessian
-from skdp.planning.eso_bounds import (
-    composite_bound,
-    eso_weighted_bound,
-    matrix_distance_squared,
-)
-from skdp.planning.theory import distance_squared, eso_bound
 
 Array = NDArray[np.float64]
 N_RUNS = 40

@@ -23,7 +23,7 @@ import numpy as np
 import r_tables
 
 import skdp
-from skdp.estimators.base import ESTIMATORS
+from skdp.estimators.fit import ESTIMATORS
 
 NAMES = ["flchain", "Hdma", "cut", "diamonds", "SLID", "DoctorContacts", "rwm5yr"]
 #: Scores on the page.

@@ -12,8 +12,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import skdp
+from skdp.descent.bounds import Budget, convex_tight
 from skdp.descent.samplings import SingleCoordinate
-from skdp.planning.theory import Budget, convex_tight
 
 d = 8
 M = 8.0 ** np.linspace(0, 1, d) / 16  # smoothness

@@ -13,7 +13,7 @@ import numpy as np
 
 import skdp
 from skdp.datasets import compute_margins
-from skdp.planning.forecast import forecast
+from skdp.descent.forecast import forecast
 
 N_ROWS = 20_000
 train, fresh = (

@@ -2,7 +2,7 @@
 
 Nine correlated numbers in [0, 1] and an intercept, two classes, logistic loss, no
 ridge. Smoothness is that of public bounds, so that the theory holds as it does for
-users: K* and bound are those of `presets.choose_rate`, but for the true w*.
+users: K* and bound are those of `rule.choose_rate`, but for the true w*.
 """
 
 from functools import cache
@@ -16,12 +16,11 @@ from experiments.problems import Objective, make_problem
 from experiments.quadratics import Array
 from skdp import Categorical, Numeric, Plan, Schema, run
 from skdp.descent import smoothness
-from skdp.descent.algorithm1 import Step
-from skdp.descent.averages import AVERAGES
+from skdp.descent.algorithm1 import AVERAGES, Step
+from skdp.descent.bounds import Budget, Prior
 from skdp.descent.geometry import Diagonal
+from skdp.descent.rule import choose_rate
 from skdp.descent.samplings import Sampling
-from skdp.planning.presets import choose_rate
-from skdp.planning.theory import Budget, Prior
 
 N_ROWS, N_COLUMNS = 4000, 9
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from skdp.descent import averages
-from skdp.descent.algorithm1 import Step
-from skdp.descent.averages import Average
+from skdp.descent import algorithm1
+from skdp.descent.algorithm1 import Average, Step
 from skdp.engines.choice import choose_engine
 from skdp.schema import FloatArray, Layout
 
@@ -40,9 +39,9 @@ def running(average: Average) -> Callable[[FloatArray], FloatArray]:
     Parameters
     ----------
     average : Average
-        One of ``mean``, ``rising``, ``most`` and ``last`` of `skdp.descent.averages`.
+        One of ``mean``, ``rising``, ``most`` and ``last`` of `skdp.descent.algorithm1`.
     """
-    if average is averages.most:
+    if average is algorithm1.most:
         sums: list[Any] = [0.0]
 
         def most(weights: FloatArray) -> FloatArray:
@@ -53,9 +52,9 @@ def running(average: Average) -> Callable[[FloatArray], FloatArray]:
 
         return most
     share = {
-        averages.mean: lambda count: 1.0 / count,
-        averages.rising: lambda count: 2.0 / (count + 1),
-        averages.last: lambda count: 1.0,
+        algorithm1.mean: lambda count: 1.0 / count,
+        algorithm1.rising: lambda count: 2.0 / (count + 1),
+        algorithm1.last: lambda count: 1.0,
     }[average]
     state: list[Any] = [0, 0.0]
 

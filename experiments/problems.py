@@ -12,9 +12,9 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, vstack
 
 from experiments.folders import modules
+from skdp.descent.rule import make_penalty
 from skdp.engines.reference import ROWS, to_dense
 from skdp.models.losses import Logistic, Loss, Squared
-from skdp.planning.decide import make_penalty
 from skdp.privacy.encoding import encode
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import FloatArray

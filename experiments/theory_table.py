@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from skdp.descent.samplings import Blocks, Full, Sampling, SingleCoordinate
-from skdp.planning.theory import (
+from skdp.descent.bounds import (
     Budget,
     Rate,
     convex_tight,
     distance_squared,
     sigma_squared,
 )
+from skdp.descent.samplings import Blocks, Full, Sampling, SingleCoordinate
 
 N_RUNS = 400
 MOST_STEPS = 2000  # of the slower method; fixes the number of rows

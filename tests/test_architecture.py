@@ -62,9 +62,9 @@ def caller_files(function):
 #: Files outside privacy/ that name a source of randomness, and why they may.
 RANDOM = {
     "datasets.py": "draws public tables, nobody's data",
-    "descent/samplings.py": "is handed the public generator of Randomness",
+    "descent/samplings.py": "is handed the public generator of Randomness; is "
+    "handed the same public generator",
     "descent/algorithm1.py": "names the generator's type in a signature",
-    "descent/adaptive.py": "is handed the same public generator",
     "audit/fits.py": "names it too: a sampling that remembers its sets",
 }
 GENERATORS = re.compile(
@@ -120,7 +120,7 @@ def test_normals_are_drawn_by_release_alone():
     # search.
     choices = {
         "solvers/poisson_batches.py",
-        "privacy/coins.py",
+        "privacy/selection.py",
         "evaluation/folds.py",
     }
     assert caller_files("words") == words | choices
@@ -132,16 +132,16 @@ def test_normals_are_drawn_by_release_alone():
 RELEASES = {
     "audit/mechanisms.py": "sums over tables that were made up for an audit",
     "descent/algorithm1.py": "each step of Algorithm 1",
-    "planning/plan.py": "the number of rows, and what a geometry asks for",
-    "descent/geometry.py": "the target's histogram, for a start, by the same task",
-    "descent/matrix.py": "the Gram matrix, through the task it is handed",
+    "descent/plan.py": "the number of rows, and what a geometry asks for",
+    "descent/geometry.py": "the target's histogram, for a start, by the same "
+    "task; the target's histogram, through the same task",
+    "descent/matrix.py": "the Gram matrix, through the task it is handed; the "
+    "sum of slopes, through the same task",
     "descent/sketches.py": "the Gram matrix, through the same task",
-    "descent/level.py": "the sum of slopes, through the same task",
-    "descent/target.py": "the target's histogram, through the same task",
-    "estimators/balanced.py": "the counts of the classes, for balanced weights",
-    "estimators/record_weights.py": "the histogram of the weights, for their errors",
-    "evaluation/scoring.py": "counts that scores are computed from",
-    "evaluation/margin_bins.py": "counts from which bins and bounds are chosen first",
+    "estimators/weights.py": "the counts of the classes, for balanced weights; "
+    "the histogram of the weights, for their errors",
+    "evaluation/evaluate.py": "counts that scores are computed from",
+    "evaluation/score_cells.py": "counts from which bins and bounds are chosen first",
     "privacy/discovery.py": "ranges and categories that a schema does not give",
     "solvers/dp_sgd.py": "each batch of DP-SGD, charged together beforehand",
     "solvers/dp_svrg.py": "full gradients, and batches charged together beforehand",
@@ -156,26 +156,26 @@ RELEASES = {
 BUDGETS = {
     "audit/games.py": "one a game, on tables that were made up",
     "audit/mechanisms.py": "the budget of a row count, in such a game",
-    "planning/plan.py": "that of a run, unless one is handed in",
-    "planning/descend.py": "that of a run of Algorithm 1 as printed",
-    "estimators/base.py": "that of a fit",
+    "descent/plan.py": "that of a run, unless one is handed in",
+    "descent/descend.py": "that of a run of Algorithm 1 as printed",
+    "estimators/fit.py": "that of a fit",
     "estimators/discover.py": "that of a discovery of a schema",
     "evaluation/evaluate.py": "that of an evaluation",
-    "evaluation/search.py": "that of a search, which its trials are entered in",
-    "evaluation/trials.py": "the part that a trial's score has of it",
+    "evaluation/search.py": "that of a search, which its trials are entered in; "
+    "the part that a trial's score has of it",
     "estimators/plan_fit.py": "that of a fit which is only planned: nothing is charged",
-    "estimators/privacy_json.py": "one that was saved, with its releases",
-    "cli/demo_fits.py": "what a command shows",
+    "estimators/saving.py": "one that was saved, with its releases",
+    "cli/demo_command.py": "what a command shows",
     "privacy/discovery.py": "a throw-away one, after the charge: the keys are private",
     "solvers/problem.py": "that of a solver's run, unless one is handed in; a "
     "throw-away one, after the charge, for what is charged beforehand",
-    "solvers/objective_perturbation.py": "a throw-away one, after the charge: the tilt "
-    "of the objective is secret, and what it hides is charged by a theorem",
+    "solvers/objective_perturbation.py": "a throw-away one, after the charge: "
+    "the tilt of the objective is secret, and what it hides is charged by a theorem",
 }
 
 #: Files that state a sensitivity themselves, and the theorem that it is.
 STATED = {
-    "planning/descend.py": "none: the caller's own, an assumption in the record",
+    "descent/descend.py": "none: the caller's own, an assumption in the record",
     "solvers/adassp.py": "a record moves an eigenvalue by its squared norm (Weyl)",
     "solvers/objective_perturbation.py": "none for a zero; a certified distance",
     "solvers/output_perturbation.py": "minimisers of strongly convex sums are stable",

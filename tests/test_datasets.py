@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from skdp.datasets import COLUMNS, TARGETS, Dataset, compute_margins, make_hospital
-from skdp.descent.intercept import InterceptOnly
-from skdp.descent.matrix import Matrix
+from skdp.descent.matrix import InterceptOnly, Matrix
+from skdp.descent.plan import run
+from skdp.descent.rule import choose_cap, choose_geometry, make_default_plan
 from skdp.models.losses import Logistic, Loss, Poisson, Squared
-from skdp.planning.plan import run
-from skdp.planning.rule import choose_cap, choose_geometry, make_default_plan
 from skdp.privacy.encoding import Records, encode
 from skdp.schema import Categorical
 

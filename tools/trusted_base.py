@@ -29,7 +29,7 @@ ROOT = Path(skdp.__file__).parent
 #: runs.
 BESIDE = {
     *("privacy/discovery.py", "privacy/selection.py", "privacy/profiles.py"),
-    *("privacy/subsampling.py", "privacy/exponential.py", "privacy/coins.py"),
+    "privacy/subsampling.py",
 }
 #: What decides what leaves encoded records, on the reference engine.
 MECHANISM = [
@@ -38,7 +38,7 @@ MECHANISM = [
 MECHANISM = [*sorted(set(MECHANISM) - BESIDE), "descent/algorithm1.py"]
 #: What describes a column, bounds a row and says whose row it is.
 DESCRIPTIONS = [
-    *(f"schema/{n}.py" for n in ("columns", "vectors", "pairs", "layout", "schema")),
+    *(f"schema/{n}.py" for n in ("columns", "schema")),
     "tables/ids.py",
 ]
 REFERENCE = "engines/reference.py"
@@ -48,14 +48,13 @@ PARTS = {
     "mechanism": MECHANISM,
     "descriptions of columns, and ids": DESCRIPTIONS,
     "geometry and first releases": [
-        *("descent/geometry.py", "descent/gram.py", "descent/level.py"),
-        *("descent/matrix.py", "descent/target.py", "privacy/discovery.py"),
-        "planning/plan.py",
+        *("descent/geometry.py", "descent/matrix.py", "privacy/discovery.py"),
+        "descent/plan.py",
     ],
     "engine": ["engines/"],
     "opening and encoding": ["tables/", "schema/"],
     "ledger": ["ledger/"],
-    "losses, plans and the rest of the descent": ["models/", "planning/", "descent/"],
+    "losses, plans and the rest of the descent": ["models/", "descent/"],
     "estimator": [],
 }
 

@@ -17,8 +17,8 @@ from experiments.statistics import (
     mean_interval,
     ratio_interval,
 )
-from skdp.planning import theory
-from skdp.planning.presets import choose_rate
+from skdp.descent.bounds import Budget, Prior
+from skdp.descent.rule import choose_rate
 from skdp.schema import FloatArray
 
 TITLE = "All systems, on real tables"
@@ -134,11 +134,11 @@ def measure_bound(system: Any, cell: dict[str, Any]) -> dict[str, Any]:
     """The bound that a run was planned by, and the same for the true w*."""
     problem, objective = problem_of(cell["table"]), objective_of(cell["table"])
     plan = system.plan(problem, epsilon=cell["epsilon"], delta=DELTA)
-    truth = theory.Prior(
+    truth = Prior(
         displacement=tuple(objective.minimiser[:, 0]),
         excess=objective.excess(problem.start),
     )
-    budget = theory.Budget(
+    budget = Budget(
         n_rows=problem.n_rows,
         epsilon=cell["epsilon"],
         delta=DELTA,

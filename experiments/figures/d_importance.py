@@ -29,8 +29,8 @@ from experiments.statistics import (
     ratio_interval,
 )
 from skdp.descent.geometry import Diagonal
+from skdp.descent.plan import Plan, run
 from skdp.engines.choice import choose_engine
-from skdp.planning.plan import Plan, run
 from skdp.schema import Categorical, FloatArray, Numeric, Schema
 from skdp.solvers.dp_cd import SMOOTHNESS_SHARE, choose_steps, release_squares
 from skdp.solvers.problem import Problem, Run, open_run

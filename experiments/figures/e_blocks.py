@@ -26,12 +26,12 @@ from experiments.statistics import (
     slope_interval,
 )
 from skdp.descent import smoothness
+from skdp.descent.bounds import Budget, Prior
 from skdp.descent.geometry import Diagonal
+from skdp.descent.plan import Plan, run
+from skdp.descent.rule import choose_rate
 from skdp.descent.samplings import Blocks, Full
 from skdp.engines.choice import choose_engine
-from skdp.planning import theory
-from skdp.planning.plan import Plan, run
-from skdp.planning.presets import choose_rate
 from skdp.schema import Categorical, IntArray, Layout, Schema
 from tables import Table
 
@@ -108,14 +108,14 @@ def measure(cell: dict[str, Any]) -> Rows:
     whole = len(blocks) == 1
     sampling = Full(layout.n_features) if whole else Blocks.uniform(blocks)
     M = smoothness.from_bounds(sampling, layout.blocks, problem.loss.curvature)
-    budget = theory.Budget(
+    budget = Budget(
         n_rows=problem.n_rows,
         epsilon=cell["epsilon"],
         delta=DELTA,
         neighbours=problem.neighbours,
     )
-    planned = choose_rate(sampling, M, layout, problem.loss, theory.Prior(), budget)
-    truth = theory.Prior(
+    planned = choose_rate(sampling, M, layout, problem.loss, Prior(), budget)
+    truth = Prior(
         displacement=tuple(goal.minimiser[:, 0]), excess=goal.excess(problem.start)
     )
     best = choose_rate(sampling, M, layout, problem.loss, truth, budget)

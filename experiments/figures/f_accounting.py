@@ -22,7 +22,16 @@ from experiments.statistics import (
     ratio_interval,
 )
 from experiments.theory_table import Method, slow_hessian
-from skdp.descent.averages import AVERAGES, mean
+from skdp.descent.algorithm1 import AVERAGES, mean
+from skdp.descent.bounds import (
+    Budget,
+    Rate,
+    convex_tight,
+    distance_squared,
+    paper_noise_multiplier,
+    sigma_squared,
+)
+from skdp.descent.plan import Plan
 from skdp.descent.samplings import (
     Blocks,
     Full,
@@ -30,15 +39,6 @@ from skdp.descent.samplings import (
     Nice,
     Sampling,
     SingleCoordinate,
-)
-from skdp.planning.paper_noise import paper_noise_multiplier
-from skdp.planning.plan import Plan
-from skdp.planning.theory import (
-    Budget,
-    Rate,
-    convex_tight,
-    distance_squared,
-    sigma_squared,
 )
 from skdp.privacy import accountant
 
@@ -504,7 +504,7 @@ def text_averages(rows: Rows) -> str:
         lines.append(f"| {problem} | " + " | ".join(shown) + " |")
     named = "; ".join(f"{problem}: {name}" for problem, name in best.items())
     return f"""**Averages.** Excess after K* steps over that of the paper's plain mean
-(`skdp.descent.averages`; hardest and sharp are quadratics, the latter ½‖w − w*‖²_M):
+(`skdp.descent.algorithm1`; hardest and sharp are quadratics, the latter ½‖w − w*‖²_M):
 
 {chr(10).join(lines)}
 

@@ -25,11 +25,10 @@ from experiments.statistics import (
     grouped,
     mean_interval,
 )
-from skdp.descent import averages
+from skdp.descent import algorithm1, sketch_bounds
+from skdp.descent.plan import Plan, run
 from skdp.descent.samplings import Blocks, Full
 from skdp.descent.sketches import Sketched, bound_image, randomised_hadamard
-from skdp.planning import sketch_bounds
-from skdp.planning.plan import Plan, run
 from skdp.privacy import accountant
 from skdp.schema import FloatArray, count_in_words
 
@@ -111,7 +110,7 @@ def make_plan(goal: Objective, cell: dict[str, Any]) -> Plan:
         n_steps=cell["sweeps"] * (1 if whole else n_sets),
         penalty=problem.penalty,
         neighbours=problem.neighbours,
-        average=averages.most,
+        average=algorithm1.most,
     )
 
 

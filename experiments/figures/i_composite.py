@@ -27,18 +27,17 @@ from experiments.statistics import (
     mean_interval,
     ratio_interval,
 )
-from skdp.descent import averages, samplings
+from skdp.descent import algorithm1, bounds, samplings
 from skdp.descent.algorithm1 import descend
 from skdp.descent.geometry import make_diagonal_update
+from skdp.descent.rule import preset
+from skdp.descent.sega_bounds import Sega, choose_metric, find_variances, sega_bound
 from skdp.models.penalties import (
     GroupLasso,
     Penalty,
     Simplex,
     TotalVariation,
 )
-from skdp.planning import theory
-from skdp.planning.presets import preset
-from skdp.planning.sega import Sega, choose_metric, find_variances, sega_bound
 from skdp.privacy import accountant, queries
 from skdp.schema import Categorical, FloatArray, IntArray, Layout, Numeric, Schema
 from skdp.solvers import Problem, dp_sega
@@ -185,8 +184,8 @@ def objective(case: str) -> Composite:
     return Composite(replace(problem, penalty=penalty(problem.layout)))
 
 
-def budget_of(problem: Problem, epsilon: float) -> theory.Budget:
-    return theory.Budget(
+def budget_of(problem: Problem, epsilon: float) -> bounds.Budget:
+    return bounds.Budget(
         n_rows=problem.n_rows,
         epsilon=epsilon,
         delta=DELTA,
@@ -218,7 +217,7 @@ def fit_usual(problem: Problem, name: str, epsilon: float, seed: int) -> dict[st
         query=query,
         update=make_diagonal_update(1.0 / M, problem.penalty, problem.n_rows),
         sets=plan.sampling.sets,
-        average=averages.mean,
+        average=algorithm1.mean,
         start=problem.start,
         n_steps=plan.n_steps,
         noise_multiplier=accountant.noise_multiplier(run.mu, plan.n_steps),

@@ -26,16 +26,21 @@ from experiments.statistics import (
     ratio_interval,
 )
 from experiments.theory_table import Array, Case, Method, cases, facts
-from skdp.descent.averages import growing, mean
-from skdp.models.penalties import ElasticNet
-from skdp.planning import theory
-from skdp.planning.plan import Plan, run
-from skdp.planning.presets import (
+from skdp.descent.algorithm1 import growing, mean
+from skdp.descent.bounds import (
+    Budget,
+    Prior,
+    strongly_convex_corrected,
+    strongly_convex_weighted,
+)
+from skdp.descent.plan import Plan, run
+from skdp.descent.rule import (
     choose_matrix_rate,
     choose_rate,
     choose_strong_rate,
     preset,
 )
+from skdp.models.penalties import ElasticNet
 from skdp.solvers import Problem
 
 TITLE = "Strongly convex problems, and the theorems for blocks"
@@ -118,21 +123,19 @@ def condition_of(method: Method, case: Case, f: str) -> float:
     return float(ratio.max() / bends(case, f).min())
 
 
-def rates_of(
-    method: Method, case: Case, f: str, budget: theory.Budget
-) -> dict[str, Any]:
+def rates_of(method: Method, case: Case, f: str, budget: Budget) -> dict[str, Any]:
     """The rates of both ways. Theorem C has its modulus in the norm M P⁻¹."""
     p = method.sampling.probabilities
     distance, sigma = facts(method, case.displacement)
     modulus = float((bends(case, f) * p / method.smoothness).min())
     return {
-        "restarts": theory.strongly_convex_corrected(
+        "restarts": strongly_convex_corrected(
             condition=condition_of(method, case, f),
             sigma_squared=sigma,
             excess=excess_of(case, f),
             budget=budget,
         ),
-        "weighted": theory.strongly_convex_weighted(
+        "weighted": strongly_convex_weighted(
             modulus=min(modulus, float(p.min()) / 4),
             probabilities=p,
             distance_squared=distance,
@@ -142,16 +145,16 @@ def rates_of(
     }
 
 
-def budget_for(case: Case, f: str) -> theory.Budget:
+def budget_for(case: Case, f: str) -> Budget:
     """A budget at which both methods restart several times."""
-    unit = theory.Budget(n_rows=1, epsilon=EPSILON, delta=DELTA).noise_scale
+    unit = Budget(n_rows=1, epsilon=EPSILON, delta=DELTA).noise_scale
     needed = []
     for method in (case.method, case.baseline):
         _, sigma = facts(method, case.displacement)
         level = 4.0 * (1.0 + condition_of(method, case, f)) * unit**2 * sigma
         needed.append(math.sqrt(level / excess_of(case, f)))
     n_rows = math.ceil(MORE_ROWS * max(needed))
-    return theory.Budget(n_rows=n_rows, epsilon=EPSILON, delta=DELTA)
+    return Budget(n_rows=n_rows, epsilon=EPSILON, delta=DELTA)
 
 
 def measure_case(cell: dict[str, Any]) -> dict[str, Any]:
@@ -260,7 +263,7 @@ def true_bound(table: str, theorem: str, epsilon: float) -> float:
     """The theorem's bound for the true w*, at the steps that were planned."""
     goal, plan = objective(table, theorem), plan_of(table, theorem, epsilon)
     problem, best = goal.problem, goal.minimiser[:, 0]
-    budget = theory.Budget(
+    budget = Budget(
         n_rows=problem.n_rows,
         epsilon=epsilon,
         delta=DELTA,
@@ -273,7 +276,7 @@ def true_bound(table: str, theorem: str, epsilon: float) -> float:
         metric = gram / 2.0**28 / problem.n_rows
         metric += plan.geometry.floor * np.eye(len(metric))
         parts = [best[b] @ metric[np.ix_(b, b)] @ best[b] for b in plan.sampling.blocks]
-        prior = theory.Prior(block_norm=math.sqrt(float(np.mean(parts))), excess=excess)
+        prior = Prior(block_norm=math.sqrt(float(np.mean(parts))), excess=excess)
         rate = choose_matrix_rate(
             plan.geometry, plan.sampling, problem.loss, prior, budget
         )
@@ -282,7 +285,7 @@ def true_bound(table: str, theorem: str, epsilon: float) -> float:
         return rate.take_steps(plan.n_steps).bound + float(
             pull / 2 * best @ metric @ best
         )
-    prior = theory.Prior(displacement=tuple(best), excess=excess)
+    prior = Prior(displacement=tuple(best), excess=excess)
     known = (plan.sampling, plan.geometry.smoothness, problem.layout, problem.loss)
     if theorem == "E":
         own = {"n_steps": plan.n_steps}

@@ -3,7 +3,7 @@
 from functools import partial
 
 from experiments.paths import ENGINE, Callback, columns_share, followed
-from skdp.descent import averages
+from skdp.descent import algorithm1
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_cd
 
@@ -24,7 +24,7 @@ def fit_clipped(
     """Fit with C = clip, or with the public default for None."""
     # The mean squares of all columns are one pass.
     share = columns_share(problem.layout)
-    after = followed(callback, share, averages.mean, before=1.0)
+    after = followed(callback, share, algorithm1.mean, before=1.0)
     return dp_cd(
         problem,
         epsilon=epsilon,

@@ -1,7 +1,7 @@
 """DP-GCD: the coordinate of the largest noisy derivative, out of a full pass."""
 
 from experiments.paths import ENGINE, Callback, followed
-from skdp.descent import averages
+from skdp.descent import algorithm1
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_gcd
 
@@ -19,7 +19,7 @@ def fit(
     callback: Callback | None = None,
 ) -> FloatArray:
     """Fit with public defaults."""
-    after = followed(callback, lambda step: 1.0, averages.last)
+    after = followed(callback, lambda step: 1.0, algorithm1.last)
     return dp_gcd(
         problem,
         epsilon=epsilon,

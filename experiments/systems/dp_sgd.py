@@ -1,7 +1,7 @@
 """DP-SGD as practised: Poisson batches, clipping, constant steps."""
 
 from experiments.paths import ENGINE, Callback, followed
-from skdp.descent import averages
+from skdp.descent import algorithm1
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_sgd
 from skdp.solvers.dp_sgd import choose_batch_rate, choose_steps
@@ -27,7 +27,7 @@ def fit(
     facts = open_run(problem, epsilon=epsilon, delta=delta, delta_share=DELTA_SHARE)
     steps = choose_steps(problem, facts)
     rate = choose_batch_rate(problem.n_rows, facts.mu, steps)
-    after = followed(callback, lambda step: rate, averages.most)
+    after = followed(callback, lambda step: rate, algorithm1.most)
     return dp_sgd(
         problem,
         epsilon=epsilon,

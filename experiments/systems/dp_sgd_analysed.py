@@ -1,7 +1,7 @@
 """DP-SGD as analysed by Bassily et al.: steps ∝ 1/√t, projected, tight noise."""
 
 from experiments.paths import ENGINE, Callback, followed
-from skdp.descent import averages
+from skdp.descent import algorithm1
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_sgd
 from skdp.solvers.dp_sgd import ANALYSED_STEPS
@@ -23,7 +23,7 @@ def fit(
 ) -> FloatArray:
     """Fit with public defaults."""
     rate = ANALYSED_STEPS**-0.5
-    after = followed(callback, lambda step: rate, averages.last)
+    after = followed(callback, lambda step: rate, algorithm1.last)
     return dp_sgd(
         problem,
         epsilon=epsilon,

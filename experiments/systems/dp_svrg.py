@@ -3,7 +3,7 @@
 import math
 
 from experiments.paths import ENGINE, Callback, running
-from skdp.descent import averages
+from skdp.descent import algorithm1
 from skdp.descent.algorithm1 import Step
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_svrg
@@ -34,12 +34,12 @@ def fit(
     inner = math.ceil(steps / epochs)
     mu = facts.share(1.0 - FULL_SHARE).mu
     rate = choose_batch_rate(problem.n_rows, mu, epochs * (inner - 1))
-    passes, averaged = 0.0, running(averages.mean)
+    passes, averaged = 0.0, running(algorithm1.mean)
 
     def after(step: Step) -> None:
         nonlocal passes, averaged
         if step.index == 0:  # a full gradient, and no correction
-            passes, averaged = passes + 1.0, running(averages.mean)
+            passes, averaged = passes + 1.0, running(algorithm1.mean)
         else:  # a correction takes a batch's gradient at two points
             passes += 2 * rate
         mean = averaged(step.weights)

@@ -1,8 +1,8 @@
 """DP-SkGD with a column a step, in the paper's diagonal geometry."""
 
 from experiments.paths import ENGINE, Callback, columns_share, followed
-from skdp.planning.plan import Plan, run
-from skdp.planning.presets import preset
+from skdp.descent.plan import Plan, run
+from skdp.descent.rule import preset
 from skdp.schema import FloatArray
 from skdp.solvers import Problem
 

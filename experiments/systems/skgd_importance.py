@@ -10,8 +10,8 @@ import numpy as np
 
 from experiments.paths import ENGINE, Callback, columns_share, followed
 from skdp.descent.geometry import Diagonal
+from skdp.descent.plan import Plan, run
 from skdp.descent.samplings import SingleCoordinate
-from skdp.planning.plan import Plan, run
 from skdp.schema import FloatArray
 from skdp.solvers import Problem
 from skdp.solvers.dp_cd import SMOOTHNESS_SHARE, choose_steps, release_squares

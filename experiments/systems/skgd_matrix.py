@@ -1,8 +1,8 @@
 """Our default: full steps in the metric of a released Gram matrix."""
 
 from experiments.paths import ENGINE, Callback, followed
-from skdp.planning.decide import make_plan
-from skdp.planning.plan import run
+from skdp.descent.plan import run
+from skdp.descent.rule import make_plan
 from skdp.schema import FloatArray
 from skdp.solvers import Problem
 

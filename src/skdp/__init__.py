@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from skdp.datasets import Dataset, make_hospital
-    from skdp.descent.history import History
+    from skdp.descent.algorithm1 import History
+    from skdp.descent.descend import descend
+    from skdp.descent.plan import Fit, Plan, run
+    from skdp.descent.rule import make_default_plan, preset
     from skdp.estimators.additive import AdditiveClassifier, AdditiveRegressor
     from skdp.estimators.classifiers import LinearSVC, LogisticRegression
     from skdp.estimators.discover import Discovery, discover
@@ -35,10 +38,6 @@ if TYPE_CHECKING:
         Squared,
     )
     from skdp.models.penalties import ElasticNet
-    from skdp.planning.descend import descend
-    from skdp.planning.plan import Fit, Plan, run
-    from skdp.planning.presets import preset
-    from skdp.planning.rule import make_default_plan
     from skdp.privacy.budget import BudgetError, PrivacyRecord
     from skdp.privacy.encoding import Batch, Coded, Records, encode
     from skdp.reporting.report import report
@@ -106,11 +105,10 @@ _HOME = {
     name: module
     for module, names in {
         "skdp.datasets": "Dataset make_hospital",
-        "skdp.descent.history": "History",
-        "skdp.planning.descend": "descend",
-        "skdp.planning.plan": "Fit Plan run",
-        "skdp.planning.presets": "preset",
-        "skdp.planning.rule": "make_default_plan",
+        "skdp.descent.algorithm1": "History",
+        "skdp.descent.descend": "descend",
+        "skdp.descent.plan": "Fit Plan run",
+        "skdp.descent.rule": "make_default_plan preset",
         "skdp.estimators.additive": "AdditiveClassifier AdditiveRegressor",
         "skdp.estimators.classifiers": "LinearSVC LogisticRegression",
         "skdp.estimators.discover": "Discovery discover",

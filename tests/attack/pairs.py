@@ -17,10 +17,9 @@ from shuffled import Shuffled
 from watch import compare
 
 import skdp
-from skdp.descent.adaptive import LAWS
-from skdp.descent.samplings import Blocks, Nice
+from skdp.descent.samplings import LAWS, Blocks, Nice
 from skdp.descent.sketches import Sketched, randomised_hadamard
-from skdp.estimators import preparation
+from skdp.estimators import opening
 from skdp.models.losses import LOSSES, Softmax, Squared
 from skdp.models.penalties import ElasticNet
 from skdp.schema import Categorical, Numeric, Schema
@@ -158,7 +157,7 @@ def _problem(draw, neighbours, losses=()):
     n_rows = draw.pick([n, n + 3, 1]) if neighbours == "add-remove" else n
 
     def problem(table):
-        records = preparation.read_records(
+        records = opening.read_records(
             table,
             schema,
             target=None,

@@ -8,7 +8,7 @@ from skdp.tables import arrays
 from skdp.tables.readers import cut
 
 _rng = np.random.default_rng()  # whatever the order, results must be the same
-_open = arrays.mapping
+_open = arrays.open_mapping
 
 
 class Shuffled(dict):
@@ -37,4 +37,4 @@ def _open_shuffled(given, wanted):
     return replace(source, read=read, n_rows=None, count=count, ordered=False)
 
 
-arrays.mapping = _open_shuffled
+arrays.open_mapping = _open_shuffled

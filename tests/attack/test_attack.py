@@ -18,7 +18,7 @@ from pairs import NEIGHBOURS, RELATIONS, SUBJECTS, pair
 from watch import NULL, compare, distance
 
 import skdp
-from skdp.estimators import preparation
+from skdp.estimators import opening
 from skdp.models.losses import SmoothedHinge
 from skdp.privacy import queries
 from skdp.privacy.encoding import Batch, Coded, encode
@@ -159,7 +159,7 @@ def test_a_bar_shows_neither_how_much_was_read_nor_how_long_it_took(
     schema, table, _ = usual()
     path = tmp_path / "t.csv"
     pd.DataFrame(table | {"text": "a" * int(1 + seconds)}).to_csv(path, index=False)
-    preparation.read_records(
+    opening.read_records(
         path,
         schema,
         target=None,

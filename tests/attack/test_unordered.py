@@ -8,7 +8,7 @@ import pytest
 from shuffled import Shuffled
 
 import skdp
-from skdp.estimators import preparation
+from skdp.estimators import opening
 
 N = 900
 _rng = np.random.default_rng(0)
@@ -79,7 +79,7 @@ def test_a_query_of_polars_releases_no_word_of_one_person():
 @pytest.mark.parametrize("n_rows", [25, 26, 51])
 def test_ids_that_are_given_fit_batches_of_any_length(n_rows, monkeypatch, tmp_path):
     """Cells were once cut at other rows than ids, which raised for some sizes."""
-    monkeypatch.setattr(preparation, "ROWS", 50)
+    monkeypatch.setattr(opening, "ROWS", 50)
     for start in range(0, n_rows, 25):
         rows = pa.table({"a": np.linspace(0, 1, min(25, n_rows - start))})
         pq.write_table(rows, tmp_path / f"{start}.parquet")

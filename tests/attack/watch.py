@@ -12,7 +12,7 @@ Each place where randomness meets records has a comparison of its own:
                                  same query, sensitivity, unit, shape, noise multiplier
 releases of Poisson batches      the same, with the same records in both batches; twice
                                  the sensitivity where a record is replaced by another
-choices (`exponential.choose`)   the range by which scores move costs no more than what
+choices (`selection.choose`)   the range by which scores move costs no more than what
                                  was charged for the choice
 objective perturbation           at the first run's minimiser: gradients differ by no
                                  more than charged, curvatures by no more than κ each
@@ -41,11 +41,10 @@ import numpy as np
 from looks import differences, frozen, look
 
 import skdp
-from skdp.estimators import preparation
-from skdp.evaluation import folds, predictions
+from skdp.estimators import opening
+from skdp.evaluation import folds, metrics
 from skdp.privacy import (
     discovery,
-    exponential,
     mechanism,
     profiles,
     queries,
@@ -74,10 +73,10 @@ REAL = {
     "release": mechanism.release,
     "gram": queries.gram,
     "release_levels": discovery.release_levels,
-    "read_records": preparation.read_records,
-    "predict_rows": predictions.predict_rows,
+    "read_records": opening.read_records,
+    "predict_rows": metrics.predict_rows,
     "draw_batch": poisson_batches.draw_batch,
-    "choose": exponential.choose,
+    "choose": selection.choose,
     "minimise": certified.minimise,
 }
 CHARGE, CHARGED = PrivacyRecord.charge, Batches.charge_all

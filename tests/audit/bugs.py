@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 
 from skdp.descent import sketches
-from skdp.descent.adaptive import FollowingLaw
+from skdp.descent.samplings import FollowingLaw
 from skdp.privacy import discovery, mechanism, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness

@@ -24,7 +24,7 @@ from bugs import (
 
 import skdp
 from skdp import audit
-from skdp.audit import bounds
+from skdp.audit import games
 
 SURE = 1 - 1e-6
 SETTINGS = [
@@ -78,7 +78,7 @@ def test_groups_of_records_prove_as_much_of_one():
     ],
 )
 def test_noise_a_fifth_too_small_is_found(name):
-    n_each = bounds.trials_needed(1.53, confidence=SURE, power=SURE)
+    n_each = games.trials_needed(1.53, confidence=SURE, power=SURE)
     with noise_times(0.8):
         found = audit.mechanism(
             name,
@@ -91,7 +91,7 @@ def test_noise_a_fifth_too_small_is_found(name):
 
 
 def test_noise_of_ranges_a_fifth_too_small_is_found():
-    n_each = bounds.trials_needed(3.0, confidence=SURE, power=SURE)
+    n_each = games.trials_needed(3.0, confidence=SURE, power=SURE)
     with noise_times(0.8):
         found = audit.mechanism(
             "ranges", epsilon=18.5, n_trials=2 * n_each, confidence=SURE

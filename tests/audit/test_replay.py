@@ -5,8 +5,8 @@ import pytest
 
 import skdp
 from skdp.audit import fits
-from skdp.audit.neighbouring_tables import make_neighbours
-from skdp.audit.replay import replay
+from skdp.audit.fits import replay
+from skdp.audit.tables import make_neighbours
 from skdp.engines.reference import ReferenceEngine
 from skdp.privacy.queries import GramPattern, gram
 from skdp.schema import Categorical, Numeric, Schema, Vector

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import skdp
-from skdp.planning.forecast import describe_outlook
+from skdp.descent.forecast import describe_outlook
 from skdp.schema import toml_files
-from skdp.tables import larger_than_memory as kept
+from skdp.tables import encoder as kept
 
 
 def arguments(files, target="readmitted", form="csv", out="model", epsilon=1):

@@ -2,8 +2,8 @@ import pytest
 
 import skdp
 from skdp.cli.options import set_target
-from skdp.descent.intercept import InterceptOnly
-from skdp.planning.forecast import forecast, format_range
+from skdp.descent.forecast import forecast, format_range
+from skdp.descent.matrix import InterceptOnly
 from skdp.schema import Categorical, Numeric, Schema, Vector, toml_files
 
 

@@ -18,12 +18,12 @@ from scipy.sparse import csr_array, issparse
 
 from skdp.descent import samplings
 from skdp.descent.matrix import Matrix
+from skdp.descent.plan import Plan, run
+from skdp.descent.rule import preset
 from skdp.descent.sketches import Sketched, randomised_hadamard
 from skdp.engines.choice import ENGINES, EngineEntry, choose_engine
 from skdp.engines.reference import ReferenceEngine
-from skdp.models import formulas, losses
-from skdp.planning.plan import Plan, run
-from skdp.planning.presets import preset
+from skdp.models import losses
 from skdp.privacy import queries
 from skdp.privacy.encoding import SPARSE_WIDTH, Batch, Chunk, Coded, Records, encode
 from skdp.privacy.grid import SLOPE_BITS, UNIT_BITS, WeightGrid
@@ -371,7 +371,7 @@ def test_the_slope_of_each_row(name: str) -> None:
         rng.normal(0.0, 3.0, n),
         rng.choice(ends, n) + rng.integers(-2, 3, n) * 2.0**-27,
         rng.choice([-1.0, 0.0, 1.0], n) + ties,
-        rng.integers(-2048, 2048, n) / formulas.TABLE_STEPS,
+        rng.integers(-2048, 2048, n) / losses.TABLE_STEPS,
         rng.choice([-1.0, 1.0], n) * (1.0 - HINGE * ties),
     ]
     margins = np.choose(rng.integers(0, 5, (loss.n_outputs, n)), choices).T

@@ -16,7 +16,7 @@ from sklearn.base import ClassifierMixin, clone
 
 import skdp
 from skdp.engines.choice import ENGINES
-from skdp.estimators.base import ESTIMATORS
+from skdp.estimators.fit import ESTIMATORS
 from skdp.privacy.queries import NEIGHBOURS
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.solvers import SOLVERS

@@ -11,14 +11,13 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import Lasso, LogisticRegression, PoissonRegressor, Ridge
 
-from skdp.descent import averages, samplings, smoothness
+from skdp.descent import algorithm1, bounds, samplings, smoothness
 from skdp.descent.algorithm1 import Step, descend
 from skdp.descent.geometry import Diagonal, make_diagonal_update
+from skdp.descent.plan import Plan, run
 from skdp.engines.reference import to_dense
 from skdp.models.losses import LOSSES, Huber, Poisson, SmoothedHinge, Softmax, Squared
 from skdp.models.penalties import ElasticNet, lasso, ridge
-from skdp.planning import theory
-from skdp.planning.plan import Plan, run
 from skdp.privacy import queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
@@ -140,7 +139,7 @@ def noiseless(records, loss, sampling, v, n_steps, penalty, **options):
         geometry=Diagonal(smoothness=v),
         n_steps=n_steps,
         penalty=penalty,
-        **{"average": averages.last} | options,
+        **{"average": algorithm1.last} | options,
     )
 
 
@@ -257,7 +256,7 @@ class Quadratic:
             "query": self.query,
             "update": make_diagonal_update(1.0 / v, ElasticNet(), 1.0),
             "sets": law.sets,
-            "average": averages.last,
+            "average": algorithm1.last,
             "start": np.zeros_like(self.best),
             "randomness": Randomness(seed),
             "record": free(),
@@ -279,7 +278,7 @@ def test_the_loop_is_algorithm_1_written_out():
         z=0.3,
         seed=4,
         n_restarts=3,
-        average=averages.mean,
+        average=algorithm1.mean,
         callback=steps.append,
         record=record,
     )
@@ -323,18 +322,18 @@ def test_averages_are_their_formulas(n_steps):
         "rising": k / k.sum(),
         "last": k == n_steps,
     }
-    assert set(expected) == set(averages.AVERAGES)
+    assert set(expected) == set(algorithm1.AVERAGES)
     for name, weights in expected.items():
-        np.testing.assert_allclose(averages.AVERAGES[name](n_steps), weights)
+        np.testing.assert_allclose(algorithm1.AVERAGES[name](n_steps), weights)
     rate = 0.2
     growing = (1 - rate) ** -k.astype(float)
     np.testing.assert_allclose(
-        averages.growing(rate)(n_steps), growing / growing.sum(), rtol=1e-12
+        algorithm1.growing(rate)(n_steps), growing / growing.sum(), rtol=1e-12
     )
 
 
 def test_growing_weights_do_not_overflow():
-    weights = averages.growing(0.5)(5000)
+    weights = algorithm1.growing(0.5)(5000)
     assert weights[-2:].tolist() == [0.25, 0.5]
     assert weights.sum() == pytest.approx(1.0)
 
@@ -342,7 +341,7 @@ def test_growing_weights_do_not_overflow():
 @pytest.mark.parametrize("name", ["mean", "tail", "last", "growing"])
 def test_result_is_the_weighted_sum_of_what_the_callback_saw(name):
     f, seen = Quadratic(4, 4), []
-    average = averages.AVERAGES.get(name, averages.growing(0.1))
+    average = algorithm1.AVERAGES.get(name, algorithm1.growing(0.1))
     full = samplings.Full(4)
     v = smoothness.from_hessian(full, f.hessian)
     w = f.descend(full, v, 7, z=0.5, average=average, callback=seen.append)
@@ -424,7 +423,7 @@ def test_sketch_is_unbiased_through_the_loop(name):
 
 def mean_excess(f, law, v, rate, z, n_runs):
     """Mean and its standard error over runs through release()."""
-    shared = {"randomness": Randomness(8), "average": averages.mean}
+    shared = {"randomness": Randomness(8), "average": algorithm1.mean}
     runs = [
         f.excess(f.descend(law, v, rate.n_steps, z=z, **shared)) for _ in range(n_runs)
     ]
@@ -442,18 +441,18 @@ def test_noisy_runs_keep_the_bound_that_is_printed(name):
     f = Quadratic(d, 4, seed=2, sensitivity=2.0 / n_rows)
     law = samplings.SAMPLINGS[name](d)
     v = smoothness.from_hessian(law, f.hessian + 1e-3 * np.eye(d))
-    budget = theory.Budget(n_rows=n_rows, epsilon=1.0, delta=1e-5)
-    distance = theory.distance_squared(v, law.probabilities, f.best[:, 0])
-    sigma = theory.sigma_squared(law, v, lambda at: 1.0)
+    budget = bounds.Budget(n_rows=n_rows, epsilon=1.0, delta=1e-5)
+    distance = bounds.distance_squared(v, law.probabilities, f.best[:, 0])
+    sigma = bounds.sigma_squared(law, v, lambda at: 1.0)
     if name == "full":
-        rate = theory.convex_tight(
+        rate = bounds.convex_tight(
             distance_squared=distance, sigma_squared=sigma, budget=budget
         )
     else:
-        rate = theory.convex_eso(
+        rate = bounds.convex_eso(
             distance_squared=distance,
             sigma_squared=sigma,
-            step_sigma_squared=theory.step_sigma_squared(law, v, lambda at: 1.0),
+            step_sigma_squared=bounds.step_sigma_squared(law, v, lambda at: 1.0),
             smallest_probability=float(law.probabilities.min()),
             excess=f.excess(np.zeros((d, 1))),
             budget=budget,

@@ -8,16 +8,20 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from skdp.datasets import make_hospital
-from skdp.descent import averages, samplings
+from skdp.descent import algorithm1, samplings
 from skdp.descent.geometry import Diagonal, Task
-from skdp.descent.gram import fill_gram, remove_noise, whiten
-from skdp.descent.intercept import InterceptOnly
-from skdp.descent.matrix import Matrix
-from skdp.descent.metric_prox import make_metric_prox
+from skdp.descent.matrix import (
+    InterceptOnly,
+    Matrix,
+    fill_gram,
+    make_metric_prox,
+    remove_noise,
+    whiten,
+)
+from skdp.descent.plan import Plan, run
 from skdp.engines.reference import ReferenceEngine, to_dense
 from skdp.models.losses import Logistic, Softmax, Squared
 from skdp.models.penalties import Box, ElasticNet, lasso, ridge
-from skdp.planning.plan import Plan, run
 from skdp.privacy import queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
@@ -87,7 +91,7 @@ def matrix_plan(table, loss=None, **options):
             "sampling": samplings.Full(table.layout.n_features),
             "geometry": Matrix(radius=1e4, floor=1e-6),
             "n_steps": 80,
-            "average": averages.last,
+            "average": algorithm1.last,
         }
         | options
     )
@@ -380,7 +384,7 @@ def test_several_classes_reach_the_optimum_in_the_matrix_metric():
         geometry=Matrix(radius=1e4, floor=1e-6, target_share=0.1),
         n_steps=300,
         penalty=penalty,
-        average=averages.last,
+        average=algorithm1.last,
     )
     fit = run(plan, table, random_state=1)
     assert [event.query for event in fit.record.events][1] == "counts of 2 classes"
@@ -513,7 +517,7 @@ def test_shrinkage_is_a_ridge_in_the_metric():
         sampling=samplings.Full(layout.n_features),
         geometry=geometry,
         n_steps=400,
-        average=averages.last,
+        average=algorithm1.last,
     )
     weights = run(plan, records, random_state=0).weights
     rows = to_dense(

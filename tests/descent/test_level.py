@@ -7,12 +7,11 @@ import pytest
 from scipy.special import expit, softmax
 
 from skdp.datasets import compute_margins, make_hospital
-from skdp.descent.level import FARTHEST, USUAL_ERROR, find_shift, release_level
-from skdp.descent.matrix import Matrix
+from skdp.descent.matrix import FARTHEST, USUAL_ERROR, Matrix, find_shift, release_level
+from skdp.descent.plan import run
+from skdp.descent.rule import make_default_plan
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
-from skdp.planning.plan import run
-from skdp.planning.rule import make_default_plan
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.privacy.queries import NEIGHBOURS, Slopes
 from skdp.schema import Categorical, Numeric, Schema

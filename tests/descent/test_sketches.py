@@ -9,16 +9,15 @@ from sklearn.linear_model import LogisticRegression
 
 import skdp.audit
 from skdp.datasets import make_hospital
-from skdp.descent import averages
-from skdp.descent.adaptive import LAWS, FollowingLaw
+from skdp.descent import algorithm1
 from skdp.descent.geometry import Diagonal
 from skdp.descent.matrix import Matrix
-from skdp.descent.samplings import Blocks, Full, Nice
+from skdp.descent.plan import Plan, run
+from skdp.descent.samplings import LAWS, Blocks, FollowingLaw, Full, Nice
 from skdp.descent.sketches import Sketched, bound_image, randomised_hadamard
 from skdp.engines.reference import ReferenceEngine, to_dense
 from skdp.models.losses import Logistic, Softmax
 from skdp.models.penalties import Box, ElasticNet, lasso, ridge
-from skdp.planning.plan import Plan, run
 from skdp.privacy import grid, queries
 from skdp.privacy.encoding import encode
 from skdp.privacy.mechanism import Released
@@ -194,7 +193,7 @@ def test_without_noise_the_optimum_is_reached(name, law):
         epsilon=math.inf,
         n_steps={"rotation": 900, "eigenvectors": 150}.get(name, 400),
         penalty=penalty,
-        average=averages.last,
+        average=algorithm1.last,
     )
     weights = run(plan, RECORDS, random_state=1).weights
     X, y = features()

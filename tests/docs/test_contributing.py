@@ -9,15 +9,14 @@ import pandas as pd
 import pytest
 
 import skdp
-from skdp.descent import smoothness
+from skdp.descent import plan_files, smoothness
+from skdp.descent.plan import run
+from skdp.descent.rule import make_plan
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
-from skdp.estimators.base import ESTIMATORS
+from skdp.estimators.fit import ESTIMATORS
 from skdp.models.losses import LOSSES, Loss
 from skdp.models.penalties import Penalty
-from skdp.planning import plan_files
-from skdp.planning.decide import make_plan
-from skdp.planning.plan import run
 from skdp.privacy import queries
 from skdp.solvers import SOLVERS, Problem
 from skdp.tables import batches as read_batches

@@ -30,14 +30,13 @@ PUBLIC = [
     "skdp.descent.samplings",
     "skdp.descent.sketches",
     "skdp.descent.smoothness",
-    "skdp.planning.sketch_bounds",
-    "skdp.planning.eso_bounds",
-    "skdp.planning.table1",
-    "skdp.planning.theory",
+    "skdp.descent.sketch_bounds",
+    "skdp.descent.eso_bounds",
+    "skdp.descent.table1",
+    "skdp.descent.bounds",
 ]
 #: Modules with a list of names that are not for users.
 INSIDE = {
-    "skdp.descent.adaptive": "what a sketched geometry uses; its laws are named there",
     "skdp.schema": "what the rest of the package uses; schemas are in skdp",
     "skdp.solvers.problem": "what solvers share; its public part is in skdp.solvers",
 }

@@ -5,10 +5,10 @@ import pytest
 from scipy.sparse import csr_array, issparse
 from sklearn.linear_model import LogisticRegression as Reference
 
+from skdp.descent.rule import MATRIX_LIMIT
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import to_dense
 from skdp.estimators import LogisticRegression
-from skdp.planning.decide import MATRIX_LIMIT
 from skdp.privacy.encoding import SPARSE_WIDTH, Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema, Vector
 from skdp.tables import batches

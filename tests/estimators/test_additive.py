@@ -7,11 +7,11 @@ from scipy.special import expit
 from sklearn.preprocessing import SplineTransformer
 
 import skdp
+from skdp.descent.curves import choose_curves, place_knots
 from skdp.estimators import plots
+from skdp.estimators.additive import make_purifying_matrix
 from skdp.estimators.effects import ALLOWANCE, Curve, list_curves
-from skdp.estimators.feature_map import compute_margins
-from skdp.estimators.purified import make_purifying_matrix
-from skdp.planning.curves import choose_curves, place_knots
+from skdp.estimators.predict import compute_margins
 from skdp.schema import split_hats
 
 RNG = np.random.default_rng(7)

@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression as Plain
 
 import skdp
-from skdp.estimators.balanced import BALANCED_SHARE, release_balanced_weights
+from skdp.estimators.weights import BALANCED_SHARE, release_balanced_weights
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.privacy.randomness import Randomness

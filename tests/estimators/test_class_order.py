@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import skdp
 from skdp.cli import app
-from skdp.estimators.labels import sort_target
+from skdp.estimators.opening import sort_target
 from skdp.schema import Categorical, Numeric, Schema, toml_files
 
 RNG = np.random.default_rng(0)

@@ -17,12 +17,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import skdp
-from skdp.estimators.preparation import LEVELS, RANGE, open_table
+from skdp.estimators.opening import LEVELS, RANGE, open_table
 from skdp.privacy import discovery
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, Numeric
-from skdp.tables.keys import keys
+from skdp.tables.cells import keys
 
 N = 4000
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 
 import skdp
-from skdp.estimators.foreign_options import REPLACEMENTS
+from skdp.estimators.fit import REPLACEMENTS
 
 X = np.random.default_rng(0).uniform(size=(60, 3))
 Y = (X[:, 0] > 0.5).astype(int)

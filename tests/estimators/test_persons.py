@@ -9,7 +9,7 @@ import pytest
 
 import skdp
 from skdp.estimators import ConstantModelWarning
-from skdp.estimators.base import ESTIMATORS
+from skdp.estimators.fit import ESTIMATORS
 from skdp.evaluation.folds import split_persons
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.persons import RowCounts

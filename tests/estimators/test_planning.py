@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import skdp
-from skdp.estimators.base import ESTIMATORS
+from skdp.estimators.fit import ESTIMATORS
 from skdp.privacy.queries import NEIGHBOURS
 
 RNG = np.random.default_rng(0)

@@ -71,6 +71,6 @@ def test_other_work_has_a_bar_too(work, bar, capsys):
 def test_a_notebook_without_widgets_shows_text(capsys, monkeypatch):
     """Rich would warn there, and show nothing."""
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    monkeypatch.setattr("skdp.estimators.display.find_spec", lambda name: None)
+    monkeypatch.setattr("skdp.estimators.progress.find_spec", lambda name: None)
     discover(1)
     assert "discovering" in capsys.readouterr().err

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import skdp
-from skdp.estimators import record_weights
-from skdp.estimators.record_weights import N_BINS, QUERY, make_weighting
+from skdp.estimators.weights import N_BINS, QUERY, _count_weights, make_weighting
 from skdp.privacy.encoding import Batch, encode
 
 RNG = np.random.default_rng(0)
@@ -54,10 +53,10 @@ def test_a_row_is_in_one_bin_and_a_person_adds_one():
         )
         about = skdp.Schema(schema.columns, target=schema.target, unit=unit)
         records = encode([batch], about, max_weight=2.0)
-        counts = record_weights._count_weights(records)
+        counts = _count_weights(records)
         assert counts.sum() <= 5 * records.one
         for chunk in records.chunks:
-            own = record_weights._count_weights(replace(records, chunks=(chunk,)))
+            own = _count_weights(replace(records, chunks=(chunk,)))
             assert own.sum() * chunk.divisor <= len(chunk.target) * records.one
 
 

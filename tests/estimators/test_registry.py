@@ -5,10 +5,10 @@ import pytest
 
 import skdp
 from skdp.cli.options import Model
-from skdp.estimators import base, decisions
+from skdp.descent import rule
+from skdp.estimators import fit
 from skdp.estimators.regressors import PrivateRegressor
 from skdp.models.losses import Huber
-from skdp.planning import decide
 
 X = np.random.default_rng(0).uniform(size=(300, 2))
 Y = X @ [1.0, -0.5]
@@ -16,7 +16,7 @@ Y = X @ [1.0, -0.5]
 
 def test_the_command_line_knows_every_estimator():
     """The list is written out there, because `skdp --help` must not import them."""
-    assert {one.value for one in Model} == set(base.ESTIMATORS)
+    assert {one.value for one in Model} == set(fit.ESTIMATORS)
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def added():
             return Huber(self._choose_slope_bound(0.3))
 
     yield CappedRegression
-    del base.ESTIMATORS["capped"]
+    del fit.ESTIMATORS["capped"]
 
 
 def test_a_new_estimator_is_planned_exported_and_reported(added):
-    assert base.ESTIMATORS["capped"] is added
+    assert fit.ESTIMATORS["capped"] is added
     schema = skdp.Schema({"a": skdp.Numeric(0, 1)}, target=("y", skdp.Numeric(0, 1)))
     assert skdp.plan(schema, 1000, model="capped").loss == Huber(0.3)
     model = added(bounds=(0, 1), target_bounds=(-1, 1), random_state=0).fit(X, Y)
@@ -44,12 +44,12 @@ def test_a_new_estimator_is_planned_exported_and_reported(added):
 
 
 def test_a_class_without_a_short_name_is_not_an_estimator():
-    before = dict(base.ESTIMATORS)
+    before = dict(fit.ESTIMATORS)
 
     class Derived(skdp.LogisticRegression):
         pass
 
-    assert before == base.ESTIMATORS
+    assert before == fit.ESTIMATORS
 
 
 def test_a_fit_makes_one_plan(monkeypatch):
@@ -57,9 +57,9 @@ def test_a_fit_makes_one_plan(monkeypatch):
 
     def count(*given, **options):
         made.append(given)
-        return decide.make_plan(*given, **options)
+        return rule.make_plan(*given, **options)
 
-    monkeypatch.setattr(decisions, "make_plan", count)
+    monkeypatch.setattr(fit, "make_plan", count)
     skdp.LinearRegression(bounds=(0, 1), target_bounds=(-1, 1)).fit(X, Y)
     assert len(made) == 1
 
@@ -88,7 +88,7 @@ def test_wrong_options_are_refused_before_a_record_is_opened(
     def spend(*given, **options):
         raise AssertionError("a budget was opened")
 
-    monkeypatch.setattr(base, "reserve_budget", spend)
+    monkeypatch.setattr(fit, "reserve_budget", spend)
     with pytest.raises(ValueError, match=sentence):
         skdp.HuberRegressor(**option).fit(X, Y)
 

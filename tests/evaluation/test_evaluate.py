@@ -9,10 +9,8 @@ import pytest
 from sklearn import metrics
 
 import skdp
-from skdp.evaluation.margin_bins import BINS_SHARE, _find_range
-from skdp.evaluation.metrics import list_metrics
-from skdp.evaluation.score_cells import Column
-from skdp.evaluation.score_formulas import CURVE
+from skdp.evaluation.metrics import CURVE, list_metrics
+from skdp.evaluation.score_cells import BINS_SHARE, Column, _find_range
 from skdp.evaluation.uncertainty import PlausibleCounts, score_calibration
 from skdp.privacy.accountant import gdp_mu
 

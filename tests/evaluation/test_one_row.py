@@ -12,12 +12,16 @@ from hypothesis import strategies as st
 
 import skdp
 from skdp.engines.reference import to_dense
-from skdp.estimators.preparation import open_table
-from skdp.evaluation import margin_bins, score_cells, score_formulas, scoring
-from skdp.evaluation.margin_bins import Bins
-from skdp.evaluation.metrics import choose_scale, list_columns, list_metrics
-from skdp.evaluation.predictions import predict_rows
-from skdp.evaluation.scoring import encode_table, make_columns
+from skdp.estimators.opening import open_table
+from skdp.evaluation import evaluate, metrics, score_cells
+from skdp.evaluation.evaluate import encode_table, make_columns
+from skdp.evaluation.metrics import (
+    choose_scale,
+    list_columns,
+    list_metrics,
+    predict_rows,
+)
+from skdp.evaluation.score_cells import Bins
 from skdp.privacy.grid import WeightGrid
 from skdp.privacy.mechanism import Released, release
 
@@ -248,7 +252,7 @@ def test_all_that_is_shown_follows_from_what_was_released(
         values = (1.0 + np.arange(total.value.size).reshape(shape)) * score_cells.UNIT
         return Released(values, np.full(shape, 2.0 * score_cells.UNIT), total.query)
 
-    for module in (scoring, margin_bins):
+    for module in (evaluate, score_cells):
         monkeypatch.setattr(module, "release", fixed)
     made, shown = model(kind, size=1.0), set()
     for seed in range(3):
@@ -299,4 +303,4 @@ def test_wrong_noise_is_caught():
     assert std == pytest.approx(math.sqrt(8) / (mu * math.sqrt(0.9)), rel=1e-3)
     scaled = np.sum(np.square(drawn)) / std**2
     assert 14 < scaled < 52  # χ² of 30 degrees, beyond 0.5 % on either side
-    assert score_formulas.CONFUSION in str(found.privacy_)
+    assert metrics.CONFUSION in str(found.privacy_)

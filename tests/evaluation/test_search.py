@@ -18,7 +18,7 @@ import skdp
 from skdp.estimators.fit_warnings import NotPrivateWarning
 from skdp.evaluation import search as searching
 from skdp.evaluation.folds import RandomFolds, take_rows
-from skdp.evaluation.trials import (
+from skdp.evaluation.search import (
     Trial,
     TrialResult,
     Trials,

@@ -10,13 +10,13 @@ from scipy.special import ndtr
 from scipy.stats import chi2
 
 import skdp
-from skdp.evaluation import trials as trials_module
+from skdp.evaluation import search as trials_module
 from skdp.privacy.accountant import gdp_delta, gdp_mu
 from skdp.privacy.budget import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
-from skdp.privacy.coins import Coins
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import (
     SHAPE,
+    Coins,
     SearchRecord,
     choose_stop,
     mean_trials,

@@ -11,8 +11,7 @@ import experiments.samplings
 from experiments import folders
 from experiments.figures import d_importance as d
 from experiments.figures import e_blocks as e
-from skdp.descent import samplings, smoothness
-from skdp.planning import theory
+from skdp.descent import bounds, samplings, smoothness
 from skdp.schema import Categorical, Numeric, Schema
 
 SAMPLINGS = sorted(folders.modules("samplings"))
@@ -148,14 +147,14 @@ def test_the_bound_is_that_of_the_steps_taken(small: None, kind: str) -> None:
         blocks = e.shuffled(blocks, np.random.default_rng([3, 4]))
     law = samplings.Blocks.uniform(blocks)
     M = smoothness.from_bounds(law, layout.blocks, 0.25)
-    nu = theory.Budget(
+    nu = bounds.Budget(
         n_rows=300, epsilon=1.0, delta=e.DELTA, neighbours="zero-out"
     ).noise_scale
     norms = [float(np.sqrt(layout.squared_norm(block))) for block in blocks]
-    noise = nu**2 * row["n_steps"] * theory.sigma_squared(law, M, norms)
-    bound = theory.eso_bound(
+    noise = nu**2 * row["n_steps"] * bounds.sigma_squared(law, M, norms)
+    bound = bounds.eso_bound(
         row["n_steps"],
-        distance_squared=theory.distance_squared(
+        distance_squared=bounds.distance_squared(
             M, law.probabilities, goal.minimiser[:, 0]
         ),
         excess=goal.excess(goal.problem.start),

@@ -12,7 +12,7 @@ from experiments.folders import modules
 from experiments.paths import columns_share, followed, running
 from experiments.problems import Objective, make_problem
 from skdp.datasets import make_hospital
-from skdp.descent import averages
+from skdp.descent import algorithm1
 from skdp.privacy.budget import PrivacyRecord
 from tables import Table
 
@@ -83,7 +83,7 @@ class Every(a.Recorder):
 
 @pytest.mark.parametrize("average", ["mean", "rising", "most", "last"])
 def test_averages_so_far_are_those_of_a_run_that_stops(average):
-    law = averages.AVERAGES[average]
+    law = algorithm1.AVERAGES[average]
     steps = np.random.default_rng(0).normal(size=(23, 4, 1))
     so_far = running(law)
     for count, step in enumerate(steps, start=1):
@@ -98,7 +98,9 @@ def test_passes_are_shares_of_columns(objectives):
     assert share(SimpleNamespace(at=everything)) == 1
     assert share(SimpleNamespace(at=np.array([0]))) == 1 / len(layout.groups)
     told = []
-    after = followed(lambda *each: told.append(each), share, averages.last, before=2.0)
+    after = followed(
+        lambda *each: told.append(each), share, algorithm1.last, before=2.0
+    )
     for _ in range(2):
         after(SimpleNamespace(at=np.array([0]), weights=np.ones((1, 1))))
     assert [passes for passes, _ in told] == pytest.approx(

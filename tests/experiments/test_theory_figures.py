@@ -10,9 +10,9 @@ from experiments.figures import f_accounting as f
 from experiments.figures import j_strongly_convex as strong
 from experiments.quadratics import Program, mean_with_start, simulate
 from experiments.theory_table import Method, cases
-from skdp.descent import averages
+from skdp.descent import algorithm1
+from skdp.descent.bounds import distance_squared, sigma_squared
 from skdp.descent.samplings import Blocks, Full, Nice, SingleCoordinate
-from skdp.planning.theory import distance_squared, sigma_squared
 
 
 def told(figure, rows):
@@ -68,7 +68,7 @@ def expected_excess(method, n_steps, noise_scale, shares, n_restarts=1):
 def test_simulation_has_the_expected_excess(sampling):
     lipschitz = np.array([1.0 + len(chosen) for chosen in sampling.support])
     method = Method(sampling, SMOOTHNESS, lipschitz)
-    rules = [averages.mean, averages.rising, averages.last, mean_with_start]
+    rules = [algorithm1.mean, algorithm1.rising, algorithm1.last, mean_with_start]
     found = simulate(
         method,
         HESSIAN,
@@ -94,11 +94,11 @@ def test_restarts_share_the_budget():
         10,
         n_restarts=3,
         noise_scale=0.1,
-        averages=[averages.mean],
+        averages=[algorithm1.mean],
         rng=np.random.default_rng(0),
         n_runs=4000,
     )
-    exact = expected_excess(method, 10, 0.1, averages.mean(10), n_restarts=3)
+    exact = expected_excess(method, 10, 0.1, algorithm1.mean(10), n_restarts=3)
     error = runs.std() / np.sqrt(runs.size)
     assert abs(runs.mean() - exact) < 4 * error < 0.1 * exact
 
@@ -106,11 +106,11 @@ def test_restarts_share_the_budget():
 def test_restarts_go_on_from_the_first_average():
     method = Method(Full(D), SMOOTHNESS, np.ones(1))
     given = {"noise_scale": 0.0, "rng": np.random.default_rng(0), "n_runs": 1}
-    once = simulate(method, HESSIAN, START, 4, averages=[averages.mean], **given)
+    once = simulate(method, HESSIAN, START, 4, averages=[algorithm1.mean], **given)
     path = [START * (1 - HESSIAN / SMOOTHNESS) ** k for k in range(1, 5)]
     assert once[0, 0] == pytest.approx(0.5 * HESSIAN @ np.mean(path, axis=0) ** 2)
     again = simulate(
-        method, HESSIAN, START, 4, averages=[averages.mean], n_restarts=2, **given
+        method, HESSIAN, START, 4, averages=[algorithm1.mean], n_restarts=2, **given
     )
     share = np.mean([(1 - HESSIAN / SMOOTHNESS) ** k for k in range(1, 5)], axis=0)
     assert again[0, 0] == pytest.approx(0.5 * HESSIAN @ (START * share**2) ** 2)
@@ -125,14 +125,14 @@ def test_the_program_is_the_simulated_method():
     method = Method(Full(3), np.array([1.0, 0.5, 0.5]), np.ones(1))
     options = {"n_steps": 6, "n_restarts": 2}
     ran = program.excess(
-        method, epsilon=1e7, delta=1e-6, average=averages.mean, seed=0, **options
+        method, epsilon=1e7, delta=1e-6, average=algorithm1.mean, seed=0, **options
     )
     (simulated,) = simulate(
         method,
         hessian,
         start,
         noise_scale=0.0,
-        averages=[averages.mean],
+        averages=[algorithm1.mean],
         rng=np.random.default_rng(0),
         n_runs=1,
         **options,
@@ -246,7 +246,7 @@ def test_f_says_what_rows_say():
         elif kind == "steps":
             row = {"steps": 10, "excess": abs(np.log(cell["factor"] / 3.1623)) + 1}
         elif kind == "averages":
-            row = {n: 1.0 / (1 + i) for i, n in enumerate(averages.AVERAGES)}
+            row = {n: 1.0 / (1 + i) for i, n in enumerate(algorithm1.AVERAGES)}
         else:
             row = {"steps": 10, "bound": 1.0, "excess": 0.25, "sharp": 0.1}
         rows.append(cell | row)
@@ -271,7 +271,7 @@ def test_averages_of_a_run_are_those_of_the_program():
         plan, problem.records, engine=made_table.ENGINE, random_state=3
     )
     assert found["mean"] == pytest.approx(made_table.objective().excess(fit.weights))
-    assert set(found) == set(averages.AVERAGES)
+    assert set(found) == set(algorithm1.AVERAGES)
 
 
 # ---- J

@@ -102,7 +102,7 @@ def test_files_that_may_not_grow(place):
 
 def test_records_that_outgrow_memory_and_the_disk(place, monkeypatch):
     """A spill file that cannot grow stops the fit, which the ledger has counted."""
-    monkeypatch.setattr("skdp.tables.larger_than_memory.IN_MEMORY", 0)
+    monkeypatch.setattr("skdp.tables.encoder.IN_MEMORY", 0)
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     ledger = Ledger(place / "l.db", epsilon=4.0, delta=1e-6)
     model = skdp.LogisticRegression(

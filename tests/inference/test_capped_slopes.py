@@ -5,8 +5,7 @@ import pytest
 from scipy.optimize import root
 from scipy.special import softmax
 
-from skdp.inference import capped_slopes
-from skdp.inference.capped_slopes import Classes, Counts, Normal, Weighting
+from skdp.inference.slopes import Classes, Counts, Normal, Weighting, add_up, find_bias
 
 N = 200_000
 
@@ -102,7 +101,7 @@ def test_what_caps_hide_is_found(name):
 
     reached = root(force, true.ravel()).x.reshape(3, k)
     assert np.abs(reached - true).max() > 0.05
-    bias = capped_slopes.find_bias(law, weighting, rows, reached, caps)
+    bias = find_bias(law, weighting, rows, reached, caps)
     bias -= bias.mean(axis=1, keepdims=True) * (k > 1)
     np.testing.assert_allclose(bias, reached - true, atol=0.005)
 
@@ -113,4 +112,4 @@ def test_sums_over_rows_are_sorted_by_output():
     expected = sum(
         np.kron(b, np.outer(x, x)) for b, x in zip(blocks, rows, strict=True)
     ) / len(rows)
-    np.testing.assert_allclose(capped_slopes.add_up(rows, blocks), expected)
+    np.testing.assert_allclose(add_up(rows, blocks), expected)

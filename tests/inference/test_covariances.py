@@ -8,16 +8,15 @@ from scipy.optimize import root as solve
 from scipy.special import expit
 
 from skdp import datasets
-from skdp.descent import averages, samplings
+from skdp.descent import algorithm1, samplings
 from skdp.descent.geometry import Diagonal
+from skdp.descent.plan import run
+from skdp.descent.rule import make_default_plan
 from skdp.descent.sketches import Sketched
-from skdp.inference import covariances, plausible, surrogate_rows, variances
-from skdp.inference.capped_slopes import Classes, Weighting, find_bias
-from skdp.inference.corrected_intercept import Correction
+from skdp.inference import covariances, slopes, variances
+from skdp.inference.slopes import Classes, Correction, Weighting, find_bias
 from skdp.models.losses import Logistic, SmoothedHinge, Squared
 from skdp.models.penalties import lasso
-from skdp.planning.plan import run
-from skdp.planning.rule import make_default_plan
 from skdp.privacy import queries
 from skdp.privacy.encoding import Batch, encode
 from skdp.privacy.mechanism import Released
@@ -28,8 +27,8 @@ from skdp.schema import Categorical, Numeric, Schema
 def test_recursion_is_that_of_the_steps(name):
     """Unit noise at one step at a time, and a unit force at all, run by hand."""
     values, beta, pull, n_steps = np.array([0.0, 0.02, 0.2]), 0.25, 0.01, 30
-    shares = averages.AVERAGES[name](n_steps)
-    noise, response = plausible.solve_recursion(values, beta, pull, shares)
+    shares = algorithm1.AVERAGES[name](n_steps)
+    noise, response = variances.solve_recursion(values, beta, pull, shares)
 
     def returned(forces):
         u, total = np.zeros(3), np.zeros(3)
@@ -46,7 +45,7 @@ def test_recursion_is_that_of_the_steps(name):
 
 def test_a_long_run_answers_a_force_by_the_inverse_hessian():
     values, pull = np.array([0.05, 0.2]), 0.01
-    _, response = plausible.solve_recursion(values, 0.25, pull, averages.last(2000))
+    _, response = variances.solve_recursion(values, 0.25, pull, algorithm1.last(2000))
     np.testing.assert_allclose(response, 1.0 / (values + pull), rtol=1e-6)
 
 
@@ -68,14 +67,14 @@ def exact_gram(records, n_rows):
 
 def test_made_up_rows_have_the_moments_that_were_released(hospital):
     pattern, released = exact_gram(hospital, 20_000)
-    known = surrogate_rows.estimate_moments(hospital.layout, pattern, released, 20_000)
+    known = slopes.estimate_moments(hospital.layout, pattern, released, 20_000)
     at = np.arange(hospital.layout.n_features)
     true = np.concatenate(
         [datasets.compute_margins(hospital, np.eye(len(at)))[:, [j]] for j in at],
         axis=1,
     )
     np.testing.assert_allclose(known.mean, true.mean(axis=0), atol=1e-6)
-    rows = surrogate_rows.make_rows(hospital.layout, known)
+    rows = slopes.make_rows(hospital.layout, known)
     np.testing.assert_allclose(rows.mean(axis=0), true.mean(axis=0), atol=0.012)
     codes = [g.coordinates for g in hospital.layout.groups if g.kind == "code"]
     for group in codes:  # one level each
@@ -104,7 +103,7 @@ def test_a_covariance_of_three_deviations_is_kept():
     covariance = float(np.cov(columns["x0"], columns["x1"])[0, 1])
     std = np.full(exact.values.shape, covariance * n / 3.0)
     released = Released(exact.values, std, exact.query)
-    known = surrogate_rows.estimate_moments(records.layout, pattern, released, n)
+    known = slopes.estimate_moments(records.layout, pattern, released, n)
     assert known.covariance[0, 1] > 0.5 * covariance
     assert known.covariance[0, 2] == 0
 
@@ -119,7 +118,7 @@ def test_a_category_that_cannot_be_told_adds_to_the_others_errors():
 
 def test_positive_numbers_are_raised_no_more_than_noise_allows():
     value, std = np.array([10.0, 0.0, -3.0, 2.0]), np.array([1.0, 1.0, 1.0, 0.0])
-    raised = surrogate_rows._estimate_positive(value, std)
+    raised = slopes._estimate_positive(value, std)
     np.testing.assert_allclose(raised[[0, 1, 3]], [10.0, 0.797885, 2.0], atol=1e-5)
     assert 0 < raised[2] < 0.5
 

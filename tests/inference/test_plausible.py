@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from skdp.inference import plausible, surrogate_rows, variances
+from skdp.inference import slopes, variances
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import Categorical, Numeric, Schema
@@ -57,7 +57,7 @@ def test_what_remains_of_a_column_is_its_residual_variance():
     X = rows()
     X[:, 1] = 0.5 * X[:, 0] + 0.1 * X[:, 1] + 0.2 * X[:, 2]
     gram = released(X)
-    known = surrogate_rows.estimate_moments(LAYOUT, gram.pattern, gram.released, N_ROWS)
+    known = slopes.estimate_moments(LAYOUT, gram.pattern, gram.released, N_ROWS)
     found = variances.measure_remaining(gram, known, np.eye(6)[:2])
     for k in range(2):
         others = np.delete(X, k, axis=1)
@@ -70,9 +70,7 @@ def test_noise_does_not_decide_which_columns_are_alike():
     X, rng = rows(0.02), np.random.default_rng(2)
     for _ in range(20):
         gram = released(X, noise=10.0, rng=rng)
-        known = surrogate_rows.estimate_moments(
-            LAYOUT, gram.pattern, gram.released, N_ROWS
-        )
+        known = slopes.estimate_moments(LAYOUT, gram.pattern, gram.released, N_ROWS)
         found = variances.measure_remaining(gram, known, np.eye(6)[:2])
         assert found.estimate[0] > 4 * found.std[0]
         assert found.estimate[1] < 4.5 * found.std[1]
@@ -92,7 +90,7 @@ def test_margins_explain_no_more_than_noise_allows():
 def test_lanczos_knows_functions_of_a_matrix_that_was_changed_along_its_start():
     rng = np.random.default_rng(3)
     values, b = rng.random(40), rng.standard_normal(40)
-    size, basis, inner = plausible.lanczos(values, b)
+    size, basis, inner = variances.lanczos(values, b)
     np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-12)
     np.testing.assert_allclose(basis[:, 0] * size, b)
     inner[0, 0] -= 0.3 * size**2
@@ -104,17 +102,17 @@ def test_lanczos_knows_functions_of_a_matrix_that_was_changed_along_its_start():
 
 def test_widths_hold_the_truth_on_average():
     one = np.ones(1)
-    assert plausible.find_half_width(0 * one, one) == pytest.approx(1.96, abs=1e-3)
-    assert plausible.find_half_width(10 * one, one) == pytest.approx(11.645, abs=1e-3)
-    wide = plausible.find_half_width(np.zeros(2), np.array([1.0, 3.0]))
+    assert variances.find_half_width(0 * one, one) == pytest.approx(1.96, abs=1e-3)
+    assert variances.find_half_width(10 * one, one) == pytest.approx(11.645, abs=1e-3)
+    wide = variances.find_half_width(np.zeros(2), np.array([1.0, 3.0]))
     rng = np.random.default_rng(4)
     drawn = rng.standard_normal((2, 10**6)) * [[1.0], [3.0]]
     assert np.mean(np.abs(drawn) > wide) == pytest.approx(0.05, abs=0.002)
 
 
 def test_values_that_noise_leaves_possible():
-    np.testing.assert_array_equal(plausible._list_possible(2.0, 0.0), [2.0])
-    found = plausible._list_possible(1.0, 1.0)
-    assert len(found) == plausible.N_POINTS
+    np.testing.assert_array_equal(variances._list_possible(2.0, 0.0), [2.0])
+    found = variances._list_possible(1.0, 1.0)
+    assert len(found) == variances.N_POINTS
     assert found.min() == 0.0
     assert math.isclose(np.median(found), 1.0)

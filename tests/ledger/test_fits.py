@@ -18,9 +18,9 @@ from sklearn.preprocessing import FunctionTransformer
 
 import skdp
 from skdp import BudgetError, Categorical, Ledger, Numeric, Schema
+from skdp.descent.plan_files import plan_digest
 from skdp.estimators.saving import model_digest
 from skdp.ledger import LedgerError, schema_digest
-from skdp.planning.plan_files import plan_digest
 from skdp.privacy.budget import PrivacyRecord
 from skdp.tables import cells
 

@@ -433,7 +433,7 @@ def test_a_ledger_does_not_say_how_long_a_fit_took(ledger, monkeypatch, fails):
         monkeypatch.setattr(f"skdp.ledger.{module}.read_clock", lambda: "now")
     record = PrivacyRecord(epsilon=0.1, delta=1e-7, neighbours=ledger.terms.neighbours)
     with contextlib.suppress(OSError), ledger.spend(record, query="a test"):
-        monkeypatch.setattr("skdp.ledger.entries.read_clock", lambda: "much later")
+        monkeypatch.setattr("skdp.ledger.log.read_clock", lambda: "much later")
         if fails:
             raise OSError
     end = ledger.entries()[-1]

@@ -146,7 +146,7 @@ def test_a_fit_that_was_never_settled_counts_but_vouches_for_nothing(
 
     whole = ledger.remaining
     asked = model(ledger=ledger)
-    monkeypatch.setattr("skdp.ledger.reservations.Reservation.settle", die)
+    monkeypatch.setattr("skdp.ledger.ledger.Reservation.settle", die)
     with pytest.raises(SystemExit):
         asked.fit(X, Y)
     assert [entry.kind for entry in ledger.entries()] == ["open", "reserve"]

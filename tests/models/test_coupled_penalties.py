@@ -8,7 +8,8 @@ import pytest
 from sklearn.isotonic import isotonic_regression
 
 from skdp.descent.geometry import Diagonal
-from skdp.descent.metric_prox import make_metric_prox
+from skdp.descent.matrix import make_metric_prox
+from skdp.descent.plan import Plan
 from skdp.descent.samplings import Blocks, Full, SingleCoordinate
 from skdp.models.losses import Logistic
 from skdp.models.penalties import (
@@ -20,7 +21,6 @@ from skdp.models.penalties import (
     Simplex,
     TotalVariation,
 )
-from skdp.planning.plan import Plan
 from skdp.schema import Categorical, Numeric, Pair, Schema
 
 COUPLED = [name for name, make in PENALTIES.items() if not make().separable]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+from skdp.descent.plan import is_separable
 from skdp.models.penalties import PENALTIES, Box, ElasticNet, lasso, ridge
-from skdp.planning.separability import is_separable
 
 WEIGHTS = np.array([[-3.0], [-0.6], [-0.05], [0.0], [0.02], [0.3], [2.0], [40.0]])
 SEPARABLE = [name for name, make in PENALTIES.items() if make().separable]

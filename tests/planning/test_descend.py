@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 import skdp
-from skdp.descent import averages, samplings
+from skdp.descent import algorithm1, samplings
 from skdp.descent.geometry import Diagonal
+from skdp.descent.plan import Plan, is_separable, run
 from skdp.descent.samplings import Blocks, Full, Nice, SingleCoordinate
 from skdp.models.penalties import ElasticNet, Penalty
-from skdp.planning.plan import Plan, run
-from skdp.planning.separability import is_separable
 
 D = 4
 M = np.array([1.0, 2.0, 4.0, 8.0])
@@ -151,7 +150,7 @@ def test_noise_on_a_table_is_the_noise_asked_for():
 
 def test_without_noise_it_reaches_the_minimum_and_claims_nothing():
     w, privacy = skdp.descend(
-        gradient, Full(D), smoothness=M, n_steps=3, average=averages.last
+        gradient, Full(D), smoothness=M, n_steps=3, average=algorithm1.last
     )
     assert w == pytest.approx(GOAL)
     assert "no privacy claim" in str(privacy)
@@ -164,7 +163,7 @@ def test_a_penalty_is_applied():
         smoothness=M,
         n_steps=3,
         penalty=ElasticNet(l1=M[0]),
-        average=averages.last,
+        average=algorithm1.last,
     )
     expected = np.sign(GOAL) * np.maximum(np.abs(GOAL) - 1 / M, 0)
     assert w == pytest.approx(expected)

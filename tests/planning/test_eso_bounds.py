@@ -7,16 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skdp.descent.samplings import SAMPLINGS, Blocks, Full, Nice
-from skdp.planning.eso_bounds import (
-    composite_bound,
-    convex_composite,
-    eso_weighted_bound,
-    matrix_distance_squared,
-    matrix_sigmas,
-    strongly_convex_eso,
-)
-from skdp.planning.theory import (
+from skdp.descent.bounds import (
     Budget,
     convex_bound,
     distance_squared,
@@ -25,6 +16,15 @@ from skdp.planning.theory import (
     step_sigma_squared,
     weighted_bound,
 )
+from skdp.descent.eso_bounds import (
+    composite_bound,
+    convex_composite,
+    eso_weighted_bound,
+    matrix_distance_squared,
+    matrix_sigmas,
+    strongly_convex_eso,
+)
+from skdp.descent.samplings import SAMPLINGS, Blocks, Full, Nice
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import theorems

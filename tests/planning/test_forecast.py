@@ -11,19 +11,18 @@ import numpy as np
 import pytest
 
 import skdp
-from skdp.descent.geometry import Geometry
-from skdp.descent.matrix import Matrix
-from skdp.descent.prior import prior_moments, prior_spectrum
-from skdp.models.losses import LOSSES, Logistic
-from skdp.planning.decide import make_plan, replan
-from skdp.planning.forecast import (
+from skdp.descent.forecast import (
+    FORECAST_CONSTANTS,
     describe_outlook,
     find_rows_to_halve,
     forecast,
     format_factor,
     linearise_cost,
 )
-from skdp.planning.forecast_constants import FORECAST_CONSTANTS
+from skdp.descent.geometry import Geometry, prior_moments, prior_spectrum
+from skdp.descent.matrix import Matrix
+from skdp.descent.rule import make_plan, replan
+from skdp.models.losses import LOSSES, Logistic
 from skdp.reporting.pictures import make_forecasts
 from skdp.schema import Categorical, Numeric, Schema, Vector
 

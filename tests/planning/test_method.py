@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from skdp.descent import averages, samplings
+from skdp.descent import algorithm1, samplings
 from skdp.descent.matrix import Matrix
+from skdp.descent.plan import Plan, run
 from skdp.models.losses import Logistic, Squared
-from skdp.planning.plan import Plan, run
 from skdp.privacy import accountant
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema
@@ -19,7 +19,7 @@ from skdp.schema import Categorical, Numeric, Schema
 @pytest.mark.parametrize("pull", [0.0, 0.05])
 def test_the_second_bound_holds_for_its_recursion(n_steps, h, pull):
     """Exact bias and variance of Σ k u_k/Σ k in one direction, β = 1."""
-    q, weights = (1 - h) / (1 + pull), averages.rising(n_steps)
+    q, weights = (1 - h) / (1 + pull), algorithm1.rising(n_steps)
     powers = q ** np.arange(1.0, n_steps + 1.0)
     bias = 0.5 * (h + pull) * float(weights @ powers) ** 2
     rho = (h + pull) / (1 + pull)
@@ -62,7 +62,7 @@ def test_the_first_bound_holds_for_runs(numeric):
         "sampling": samplings.Full(3),
         "geometry": Matrix(radius=radius, floor=floor, gram_share=0.5),
         "neighbours": "zero-out",
-        "average": averages.mean,
+        "average": algorithm1.mean,
     }
     X = np.column_stack([columns["a"], columns["b"], np.ones(n_rows)])
     target = records.chunks[0].target
@@ -82,7 +82,7 @@ def test_the_first_bound_holds_for_runs(numeric):
         return float((slopes.mean(axis=0) * (X @ w)[:, 0]).mean())
 
     best = run(
-        Plan(epsilon=math.inf, n_steps=1000, **settings | {"average": averages.last}),
+        Plan(epsilon=math.inf, n_steps=1000, **settings | {"average": algorithm1.last}),
         records,
     ).weights
     epsilon = 2.0

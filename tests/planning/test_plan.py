@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from skdp.datasets import compute_margins, make_hospital
-from skdp.descent import averages, samplings
+from skdp.descent import algorithm1, samplings
+from skdp.descent.bounds import paper_noise_multiplier
 from skdp.descent.geometry import Diagonal
 from skdp.descent.matrix import Matrix
+from skdp.descent.plan import Plan, release_row_count, run
+from skdp.descent.rule import PRESETS, preset
 from skdp.descent.sketches import Sketched
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES, Logistic, Softmax
 from skdp.models.penalties import PENALTIES, ridge
-from skdp.planning.paper_noise import paper_noise_multiplier
-from skdp.planning.plan import Plan, release_row_count, run
-from skdp.planning.presets import PRESETS, preset
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
@@ -432,15 +432,15 @@ def test_callback_sees_every_step():
 def test_restarts_begin_where_the_last_average_ended():
     """T loops of one step with its own average are T steps of one loop."""
     options = {"geometry": Diagonal(smoothness=np.full(27, 3.0)), "epsilon": math.inf}
-    full = planned("dp_gd", n_steps=6, average=averages.last, epsilon=math.inf)
+    full = planned("dp_gd", n_steps=6, average=algorithm1.last, epsilon=math.inf)
     once = replace(full, **options)
-    apart = replace(full, n_steps=1, n_restarts=6, average=averages.mean, **options)
+    apart = replace(full, n_steps=1, n_restarts=6, average=algorithm1.mean, **options)
     one, two = (run(plan, RECORDS, random_state=1).weights for plan in (once, apart))
     np.testing.assert_allclose(one, two, rtol=1e-12)
 
 
 def test_penalty_shrinks_all_but_the_intercept():
-    options = {"epsilon": math.inf, "n_steps": 200, "average": averages.last}
+    options = {"epsilon": math.inf, "n_steps": 200, "average": algorithm1.last}
     free, held = (
         run(
             planned("dp_gd", penalty=penalty, **options), RECORDS, random_state=1
@@ -454,7 +454,7 @@ def test_penalty_shrinks_all_but_the_intercept():
 
 
 def test_softmax_on_two_classes_is_the_logistic_model():
-    options = {"n_rows": N_ROWS, "n_steps": 400, "average": averages.last}
+    options = {"n_rows": N_ROWS, "n_steps": 400, "average": algorithm1.last}
     one = run(
         preset("dp_gd", LAYOUT, Logistic(), **options), RECORDS, random_state=1
     ).weights

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from skdp.descent import plan_files
 from skdp.descent.geometry import Diagonal
-from skdp.descent.intercept import InterceptOnly
+from skdp.descent.matrix import InterceptOnly
+from skdp.descent.plan import run
+from skdp.descent.rule import SAMPLING_NAMES, make_plan, replan
 from skdp.models.losses import LOSSES, Logistic
 from skdp.models.penalties import Box
-from skdp.planning import plan_files
-from skdp.planning.decide import SAMPLING_NAMES, make_plan, replan
-from skdp.planning.plan import run
 from skdp.privacy import accountant
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema, Vector

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from skdp.descent.bounds import Budget, convex_tight
 from skdp.descent.samplings import Blocks, Full
-from skdp.planning.sega import (
+from skdp.descent.sega_bounds import (
     Sega,
     choose_metric,
     choose_rate,
@@ -18,7 +19,6 @@ from skdp.planning.sega import (
     least_metric,
     sega_bound,
 )
-from skdp.planning.theory import Budget, convex_tight
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "sega.py"
 

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
+from skdp.descent import bounds
 from skdp.descent.samplings import Blocks, Nice
-from skdp.descent.sketches import randomised_hadamard
-from skdp.planning import theory
-from skdp.planning.sketch_bounds import (
+from skdp.descent.sketch_bounds import (
     SketchLaw,
     convex_bound,
     following_bound,
     tight_bound,
 )
+from skdp.descent.sketches import randomised_hadamard
 
 
 def make_hessian(rng, d):
@@ -113,13 +113,13 @@ def test_coordinates_have_the_numbers_of_the_theory():
     p = sampling.probabilities
     assert law.visiting_cost == pytest.approx(1 / p.min())
     np.testing.assert_allclose(law.mean, np.diag(p / M))
-    distance = theory.distance_squared(M, p, away)
+    distance = bounds.distance_squared(M, p, away)
     assert law.distance_squared(away) == pytest.approx(distance)
     # Here noise is isotropic where coordinates are scaled by M^(-1/2): σ/√M_j.
     flat = [np.eye(5)[at] for at in sampling.support]
     unit = SketchLaw(roots=flat, probabilities=sampling.set_probabilities)
-    N1 = theory.sigma_squared(sampling, np.ones(5), lipschitz)
-    N2 = theory.step_sigma_squared(sampling, np.ones(5), lipschitz)
+    N1 = bounds.sigma_squared(sampling, np.ones(5), lipschitz)
+    N2 = bounds.step_sigma_squared(sampling, np.ones(5), lipschitz)
     assert unit.noise(lipschitz) == pytest.approx(N1)
     assert unit.step_noise(lipschitz, np.eye(5)) == pytest.approx(N2)
     assert unit.is_tight(np.eye(5))

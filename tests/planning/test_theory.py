@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skdp.descent.samplings import SAMPLINGS, Blocks, Full, Nice, SingleCoordinate
-from skdp.descent.smoothness import from_hessian, is_valid
-from skdp.planning.table1 import ProblemConstants, compute_table1
-from skdp.planning.theory import (
+from skdp.descent.bounds import (
     Budget,
     Prior,
     convex_bound,
@@ -27,6 +24,9 @@ from skdp.planning.theory import (
     strongly_convex_weighted,
     weighted_bound,
 )
+from skdp.descent.samplings import SAMPLINGS, Blocks, Full, Nice, SingleCoordinate
+from skdp.descent.smoothness import from_hessian, is_valid
+from skdp.descent.table1 import ProblemConstants, compute_table1
 
 D = 6
 BUDGET = Budget(n_rows=2_000, epsilon=1.0, delta=1e-5)

@@ -13,7 +13,7 @@ from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from skdp.planning.paper_noise import paper_noise_multiplier, pure_mu
+from skdp.descent.bounds import paper_noise_multiplier, pure_mu
 from skdp.privacy import accountant
 from skdp.privacy.accountant import (
     SLACK_PER_DRAW,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2
 
-from skdp.privacy.exponential import _ExponentialCoins, choose
 from skdp.privacy.randomness import Randomness
+from skdp.privacy.selection import _ExponentialCoins, choose
 
 SCORES = [0, 3, 5, 5, 2]
 DRAWS = 6000

@@ -21,7 +21,7 @@ import math
 import numpy as np
 import pytest
 
-from skdp.audit import bounds
+from skdp.audit import games
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
@@ -104,8 +104,8 @@ def played(mechanism, attack):
 
 def proved(wrong, missed):
     """Lower bounds on ε at δ: from the plain inequality, and on μ."""
-    plain = bounds.plain_epsilon_lower(wrong, missed, N, DELTA, MISS)
-    return plain, bounds.mu_lower(wrong + missed, 2 * N, MISS)
+    plain = games.plain_epsilon_lower(wrong, missed, N, DELTA, MISS)
+    return plain, games.mu_lower(wrong + missed, 2 * N, MISS)
 
 
 def told(name, wrong, missed):

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from skdp.descent.gram import whiten
+from skdp.descent.matrix import whiten
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Logistic, Softmax
 from skdp.privacy import queries

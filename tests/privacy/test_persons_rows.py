@@ -17,7 +17,7 @@ from made_tables import (
     weights_of,
 )
 
-from skdp.descent.target import release_constant
+from skdp.descent.geometry import release_constant
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES, Logistic, Squared

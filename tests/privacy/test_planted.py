@@ -8,8 +8,8 @@ from made_tables import records_of, row_of, rows_of, schema_of
 from test_sensitivity import exceeds, neighbouring_tables, reached
 
 import skdp
-from skdp.audit.replay import replay
-from skdp.descent import target
+from skdp.audit.fits import replay
+from skdp.descent import geometry as target
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES

@@ -26,7 +26,7 @@ from made_tables import (
     weights_of,
 )
 
-from skdp.descent.gram import fill_gram
+from skdp.descent.matrix import fill_gram
 from skdp.engines import reference
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES

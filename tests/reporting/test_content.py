@@ -12,14 +12,14 @@ import pytest
 from pages import HOSTILE, MODELS, TABLE, WIDE, Reader, model, page
 
 import skdp
+from skdp.descent.forecast import forecast
+from skdp.descent.plan_files import summary_digest
 from skdp.estimators import plots
 from skdp.estimators.effects import compute_effects
 from skdp.estimators.formatting import escape_unprintable, format_number
 from skdp.estimators.standard_errors import compute_class_effects
-from skdp.planning.forecast import forecast
-from skdp.planning.plan_files import summary_digest
 from skdp.privacy.budget import Event
-from skdp.reporting import facts, pictures
+from skdp.reporting import model_card, pictures
 from skdp.reporting import report as report_module
 from skdp.reporting.report import remake_plan
 from skdp.reporting.statement import write_parts
@@ -179,7 +179,7 @@ def test_numbers_are_written_for_people(value, text):
 @pytest.mark.parametrize("name", ["plain", "found", "replace-one", "dp_sgd", "columns"])
 def test_bars_are_the_shares_that_were_spent(name):
     record = model(name).privacy_
-    found = facts.group_by_purpose(record)
+    found = model_card.group_by_purpose(record)
     assert math.fsum(one.share for one in found) == pytest.approx(1.0, abs=2e-3)
     spent = [one for one in found if one.spent]
     assert math.fsum(one.mu_squared for one in spent) == pytest.approx(record.spent)
@@ -196,8 +196,8 @@ def test_bars_are_the_shares_that_were_spent(name):
 def test_what_is_left_of_a_budget_is_shown():
     record = skdp.PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
     record.charge(Event("number of rows", 1.0, 2 / math.sqrt(record.budget), 1))
-    rows, left = facts.group_by_purpose(record)
-    assert (rows.name, left.name) == ("Number of rows", facts.UNSPENT)
+    rows, left = model_card.group_by_purpose(record)
+    assert (rows.name, left.name) == ("Number of rows", model_card.UNSPENT)
     assert (rows.share, left.share) == pytest.approx((0.25, 0.75))
 
 

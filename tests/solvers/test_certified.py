@@ -17,13 +17,14 @@ from skdp.schema import Categorical, Schema, Vector
 from skdp.solvers import certified
 from skdp.solvers.certified import (
     Bounds,
+    Objective,
+    bound_reach,
     find_least_ridge,
     locate_minimiser,
     minimise,
     read_ridge,
     refuse_steep,
 )
-from skdp.solvers.penalised import Objective, bound_reach
 from skdp.solvers.problem import Problem
 
 LOSSES = ("logistic", "hinge", "squared", "huber", "poisson")

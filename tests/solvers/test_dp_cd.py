@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from cases import features, objective, optimum, problem_of, watched
 
+from skdp.descent.bounds import paper_noise_multiplier
 from skdp.models.penalties import ElasticNet
-from skdp.planning.paper_noise import paper_noise_multiplier
 from skdp.solvers import dp_cd
 from skdp.solvers.dp_cd import compute_clips, release_squares
 from skdp.solvers.problem import open_run

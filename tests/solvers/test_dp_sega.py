@@ -7,6 +7,7 @@ import pytest
 from cases import objective, optimum, problem_of, rows, watched
 
 from skdp.descent.samplings import Blocks, Full, Nice
+from skdp.descent.sega_bounds import choose_metric
 from skdp.models.penalties import (
     ElasticNet,
     GroupLasso,
@@ -14,7 +15,6 @@ from skdp.models.penalties import (
     Simplex,
     TotalVariation,
 )
-from skdp.planning.sega import choose_metric
 from skdp.privacy.mechanism import Released
 from skdp.solvers import dp_cd, dp_gcd, dp_sega
 from skdp.solvers.dp_sega import make_sega_update

@@ -20,7 +20,7 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.solvers import certified, objective_perturbation
-from skdp.solvers.penalised import Objective
+from skdp.solvers.certified import Objective
 from skdp.solvers.problem import Problem
 
 module = importlib.import_module("skdp.solvers.objective_perturbation")

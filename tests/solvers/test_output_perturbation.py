@@ -13,8 +13,13 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.solvers import SOLVERS, certified, output_perturbation
-from skdp.solvers.certified import Bounds, find_least_ridge, locate_minimiser
-from skdp.solvers.penalised import Objective, bound_reach
+from skdp.solvers.certified import (
+    Bounds,
+    Objective,
+    bound_reach,
+    find_least_ridge,
+    locate_minimiser,
+)
 from skdp.solvers.problem import Problem
 
 module = importlib.import_module("skdp.solvers.output_perturbation")

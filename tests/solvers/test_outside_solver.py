@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from cases import features, objective
 
-from skdp.descent import averages
+from skdp.descent import algorithm1
 from skdp.descent.geometry import Diagonal
 from skdp.descent.matrix import Matrix
+from skdp.descent.plan import Plan, run
 from skdp.descent.samplings import Blocks, Full
+from skdp.descent.sega_bounds import choose_metric
 from skdp.models.losses import Softmax, Squared
 from skdp.models.penalties import (
     GroupLasso,
@@ -18,8 +20,6 @@ from skdp.models.penalties import (
     Simplex,
     TotalVariation,
 )
-from skdp.planning.plan import Plan, run
-from skdp.planning.sega import choose_metric
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.solvers import Problem, dp_sega
@@ -126,7 +126,7 @@ def by_plan(problem, geometry, n_steps):
         geometry=geometry,
         n_steps=n_steps,
         penalty=problem.penalty,
-        average=averages.last,
+        average=algorithm1.last,
         neighbours="zero-out",
     )
     return run(plan, problem.records).weights

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from skdp.privacy.encoding import Coded
 from skdp.schema import Categorical
-from skdp.tables import arrow, cells
-from skdp.tables.cells import Levels, number
-from skdp.tables.keys import keys
+from skdp.tables import cells, frames
+from skdp.tables.cells import Levels, keys, number
 
 inf, nan = math.inf, math.nan
 
@@ -101,8 +100,8 @@ def test_a_float32_is_compared_by_its_own_digits():
     levels = Levels(Categorical([0.1]))
     column = np.array([0.1], np.float32)
     assert cells.codes(column, levels).tolist() == [0]
-    assert arrow.codes(pa.array(column), levels).tolist() == [0]
-    assert arrow.codes(pa.array(column.astype(np.float16)), levels).tolist() == [0]
+    assert frames.to_codes(pa.array(column), levels).tolist() == [0]
+    assert frames.to_codes(pa.array(column.astype(np.float16)), levels).tolist() == [0]
 
 
 @pytest.mark.parametrize("type_", [pa.int8(), pa.uint8(), pa.int16(), pa.int64()])
@@ -111,7 +110,7 @@ def test_small_integers_of_arrow(type_, n_levels):
     """Numbers of one byte, missing ones too, have the codes of larger integers."""
     levels = Levels(Categorical(list(range(n_levels))))
     array = pa.array([9, 0, None, 2, 126, 127, None, 1, 5], type_)[1:-1]
-    found = arrow.codes(array, levels)
+    found = frames.to_codes(array, levels)
     expected = [0, -1, 2, 126, 127, -1, 1]
     assert found.tolist() == [code if code < n_levels else -1 for code in expected]
     assert np.iinfo(found.dtype).max >= n_levels
@@ -157,11 +156,11 @@ def test_arrow_reads_text_as_python_does(column):
             [None if t is None else t.encode() for t in column], pa.binary()
         )
         array = array.cast(type_)
-        np.testing.assert_array_equal(arrow.numbers(array), expected)
-        np.testing.assert_array_equal(arrow.codes(array, LEVELS), codes)
+        np.testing.assert_array_equal(frames.to_numbers(array), expected)
+        np.testing.assert_array_equal(frames.to_codes(array, LEVELS), codes)
     coded = pa.array(column, pa.string()).dictionary_encode()
-    np.testing.assert_array_equal(arrow.numbers(coded), expected)
-    np.testing.assert_array_equal(arrow.codes(coded, LEVELS), codes)
+    np.testing.assert_array_equal(frames.to_numbers(coded), expected)
+    np.testing.assert_array_equal(frames.to_codes(coded, LEVELS), codes)
 
 
 @pytest.mark.parametrize("column", [["1.5", "", "2"], ["1", " 1", "", None, "a"]])
@@ -172,17 +171,17 @@ def test_a_slice_is_read_as_if_it_stood_alone(column, type_):
     whole = pa.array([None if t is None else t.encode() for t in rows]).cast(type_)
     array = whole[3:-1]
     expected = [number(text) for text in column]
-    np.testing.assert_array_equal(arrow.numbers(array), expected)
-    assert arrow.codes(array, LEVELS).tolist() == LEVELS.codes(column).tolist()
+    np.testing.assert_array_equal(frames.to_numbers(array), expected)
+    assert frames.to_codes(array, LEVELS).tolist() == LEVELS.codes(column).tolist()
     coded = pa.array(rows).dictionary_encode()[3:-1]
-    np.testing.assert_array_equal(arrow.numbers(coded), expected)
-    assert arrow.codes(coded, LEVELS).tolist() == LEVELS.codes(column).tolist()
+    np.testing.assert_array_equal(frames.to_numbers(coded), expected)
+    assert frames.to_codes(coded, LEVELS).tolist() == LEVELS.codes(column).tolist()
 
 
 def test_bytes_that_are_no_text():
     array = pa.array([b"\xff", b"a", b"1", b"\xff1"], pa.binary())
-    assert arrow.codes(array, LEVELS).tolist() == [-1, 0, 1, -1]
-    np.testing.assert_array_equal(arrow.numbers(array), [nan, nan, 1, nan])
+    assert frames.to_codes(array, LEVELS).tolist() == [-1, 0, 1, -1]
+    np.testing.assert_array_equal(frames.to_numbers(array), [nan, nan, 1, nan])
 
 
 @pytest.mark.parametrize(
@@ -204,7 +203,7 @@ def test_bytes_that_are_no_text():
     ids=str,
 )
 def test_types_of_no_use_are_missing(array):
-    module = cells if isinstance(array, np.ndarray) else arrow
+    module = cells if isinstance(array, np.ndarray) else frames
     assert np.isnan(module.numbers(array)).tolist() == [True, True]
     assert module.codes(array, LEVELS).tolist() == [-1, -1]
 
@@ -219,8 +218,8 @@ def test_one_complex_cell_does_not_spoil_a_column():
 
 def test_decimals_are_read_by_their_digits():
     array = pa.array([Decimal("0.10"), Decimal("1.00"), None], pa.decimal128(20, 2))
-    np.testing.assert_array_equal(arrow.numbers(array), [0.1, 1.0, nan])
-    assert arrow.codes(array, LEVELS).tolist() == [-1, 1, -1]
+    np.testing.assert_array_equal(frames.to_numbers(array), [0.1, 1.0, nan])
+    assert frames.to_codes(array, LEVELS).tolist() == [-1, 1, -1]
 
 
 def test_codes_outside_are_missing():

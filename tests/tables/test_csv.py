@@ -244,7 +244,7 @@ def test_a_line_of_garbage_changes_no_other_row(tmp_path_factory, at, garbage):
 def test_memory_is_that_of_a_block(tmp_path):
     with (tmp_path / "t.csv").open("wb") as file:
         file.write(b"a,b\n" + b"1.25,x\n" * 300_000)
-    source = reader.table(tmp_path / "t.csv", ["a", "b"], block_bytes=1 << 16)
+    source = reader.open_csv(tmp_path / "t.csv", ["a", "b"], block_bytes=1 << 16)
     before = pa.total_allocated_bytes()
     for columns in source.read([0, 1], 1000):
         assert len(columns[0]) <= 1000

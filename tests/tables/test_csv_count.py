@@ -22,7 +22,7 @@ HOSTILE = st.lists(
 def test_as_many_are_counted_as_are_read(tmp_path, data, size, multiline):
     path = Path(tmp_path) / "t.csv"
     path.write_bytes(b"x,y\n" + data)
-    source = csv.table(csv.CSV(path, multiline=multiline), None, size)
+    source = csv.open_csv(csv.CSV(path, multiline=multiline), None, size)
     read = sum(len(cells[0]) for cells in source.read([0], 7))
     assert source.count() == read
 
@@ -30,7 +30,7 @@ def test_as_many_are_counted_as_are_read(tmp_path, data, size, multiline):
 def test_the_share_that_was_read_grows_to_one(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"x,y\n" + b"1,2\n" * 50)
-    source = csv.table(path, None, 40)
+    source = csv.open_csv(path, None, 40)
     shares = [source.share() for _ in source.read([1], 100)]
     assert shares == sorted(shares)
     assert shares[0] < 0.5

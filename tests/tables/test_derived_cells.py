@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import skdp
-from skdp.estimators.inputs import accept_column, accept_table
+from skdp.estimators.opening import accept_column, accept_table
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.tables import batches
-from skdp.tables.cells import Levels, as_text, number
-from skdp.tables.keys import keys, magnitudes
+from skdp.tables.cells import Levels, as_text, keys, magnitudes, number
 
 
 def raising(base):

@@ -8,12 +8,11 @@ import pytest
 from scipy.sparse import issparse
 
 import skdp
+from skdp.descent.plan import run
 from skdp.engines.compiled import CompiledEngine
-from skdp.planning.plan import run
 from skdp.privacy.encoding import Batch, encode
 from skdp.schema import Categorical, Numeric, Schema, Vector
-from skdp.tables.encoder import Encoder
-from skdp.tables.larger_than_memory import FileChunk, measure_size
+from skdp.tables.encoder import Encoder, FileChunk, measure_size
 
 pytestmark = pytest.mark.skipif(
     not hasattr(mmap, "MADV_DONTNEED"), reason="records stay in memory on this system"

@@ -19,7 +19,7 @@ HOSTILE = st.lists(
 
 
 def read(given, size=None):
-    source = csv.table(given, None, size)
+    source = csv.open_csv(given, None, size)
     cells = [cell for x, y in source.read([0, 1], 7) for cell in zip(x, y, strict=True)]
     assert source.count() == len(cells)
     return [(str(x), str(y)) for x, y in cells]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import skdp
-from skdp.estimators.privacy_json import ReleaseForm
+from skdp.estimators.saving import ReleaseForm
 from skdp.ledger import Reservation
 from skdp.privacy import accountant
-from skdp.verification.independent_epsilon import closed_form_epsilon, pld_epsilon
+from skdp.verification.verify import closed_form_epsilon, pld_epsilon
 
 pytest.importorskip("mpmath")
 RNG = np.random.default_rng(0)
@@ -251,7 +251,7 @@ def test_what_is_no_model_is_refused_in_one_sentence(file, tmp_path):
 
 def test_the_accountant_is_not_imported_by_the_check():
     text = (
-        "import sys, skdp.verification.independent_epsilon as v;"
+        "import sys, skdp.verification.verify as v;"
         "import skdp.privacy.accountant as a;"
         "names = vars(v).values();"
         "assert a not in names and not any("

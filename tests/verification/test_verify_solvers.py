@@ -10,11 +10,11 @@ import pytest
 
 import skdp
 from skdp import Categorical, Numeric, Schema, Vector
-from skdp.estimators.privacy_json import ReleaseForm
-from skdp.planning.plan_files import summary_digest
+from skdp.descent.plan_files import summary_digest
+from skdp.estimators.saving import ReleaseForm
 from skdp.solvers import SOLVERS
 from skdp.verification import sensitivities
-from skdp.verification.independent_epsilon import closed_form_epsilon
+from skdp.verification.verify import closed_form_epsilon
 
 pytest.importorskip("mpmath")
 pytest.importorskip("dp_accounting")

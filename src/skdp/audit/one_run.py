@@ -26,12 +26,11 @@ import numpy.typing as npt
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from skdp.audit import bounds
-from skdp.audit.fits import complete_schema, is_low_steeper
-from skdp.audit.neighbouring_tables import SyntheticTable, extreme_targets
-from skdp.audit.replay import replay
+from skdp.audit import games
+from skdp.audit.fits import complete_schema, is_low_steeper, replay
+from skdp.audit.tables import SyntheticTable, extreme_targets
 from skdp.engines.choice import choose_engine
-from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.fit import PrivateLinearModel
 from skdp.privacy import accountant
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, FloatArray, Schema, check
@@ -153,7 +152,7 @@ def one_run(
     estimator: PrivateLinearModel,
     *,
     n_canaries: int = 1000,
-    confidence: float = bounds.CONFIDENCE,
+    confidence: float = games.CONFIDENCE,
 ) -> OneRun:
     """Audit a single fit of an estimator, without an intercept, under zero-out.
 

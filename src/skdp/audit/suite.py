@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from skdp.audit import bounds
+from skdp.audit import games
 from skdp.audit.fits import fit
 from skdp.audit.games import Audit
 from skdp.audit.mechanisms import MECHANISMS, mechanism
-from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
+from skdp.estimators.fit import ESTIMATORS, PrivateLinearModel
 from skdp.privacy import accountant
 from skdp.privacy.queries import NEIGHBOURS, Neighbours
 
@@ -101,8 +101,8 @@ def list_mechanism_settings(
         one = not entry.gaussian or (single and not entry.slow)
         loss = 0.05 if name == "rare level" else delta
         mu = accountant.gdp_mu(epsilon, loss * (1.0 - entry.extra))
-        group = 1 if one else bounds.best_group(mu)
-        n_trials = 2 * bounds.trials_needed(mu * group)
+        group = 1 if one else games.best_group(mu)
+        n_trials = 2 * games.trials_needed(mu * group)
         for neighbours in entry.relations:
             settings.append(
                 Setting(
@@ -132,10 +132,10 @@ def make_fit_setting(
     Audits under replace-one therefore need about five times as many trials.
     """
     mu = accountant.gdp_mu(epsilon, delta)
-    group = bounds.best_group(mu)
+    group = games.best_group(mu)
     settings: dict[str, Any] = {
         "group": group,
-        "n_trials": 2 * bounds.trials_needed(mu * group),
+        "n_trials": 2 * games.trials_needed(mu * group),
         "parameters": dict(SHORT),
         "table": dict(SMALL),
     }

@@ -16,7 +16,7 @@ These rules hold for every command:
   message (as a JSON object with --json) and exits with code 2.
 - Raise `typer.Exit(1)` if the command ran but a check that it makes has failed, as in
   `skdp verify`.
-- Take the options that all commands share (`--json` ...) from `cli/console.py`.
+- Take the options that all commands share (`--json` ...) from `cli/options.py`.
 - Messages and exit codes may depend on public and released values, but never on a
   record.
 """
@@ -44,7 +44,7 @@ except ModuleNotFoundError:
     sys.stderr.write("The skdp command needs an extra: pip install 'skdp[cli]'.\n")
     raise SystemExit(2) from None
 
-from skdp.cli.console import escape, format_json
+from skdp.cli.options import escape, format_json
 
 #: All commands, in the order in which the help lists them.
 COMMANDS = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skdp.cli.console import (
+from skdp.cli.options import (
     AsJson,
     Quiet,
     open_console,
@@ -43,7 +43,7 @@ def audit(
     from skdp import HuberRegressor
     from skdp.audit import one_run
     from skdp.audit.suite import list_quick_settings
-    from skdp.planning.plan import check_budget
+    from skdp.descent.plan import check_budget
 
     check_budget(epsilon, delta, 1)
     silence_compiler(as_json, quiet)

@@ -11,20 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skdp.cli.console import (
-    AsJson,
-    Force,
-    Quiet,
-    check_out,
-    escape,
-    open_console,
-    print_json,
-    shows_progress,
-    silence_compiler,
-)
 from skdp.cli.fit_command import fit_file, summarise
 from skdp.cli.options import (
+    AsJson,
     Delta,
+    Force,
     Ledger,
     MaxRowsPerUnit,
     ModelName,
@@ -32,22 +23,29 @@ from skdp.cli.options import (
     Neighbours,
     NeighboursName,
     Purpose,
+    Quiet,
     SchemaFile,
     Seed,
     Table,
     TargetName,
     Unit,
     User,
+    check_out,
     choose_model,
     choose_reader,
+    escape,
+    open_console,
     open_ledger,
+    print_json,
     read_schema,
+    shows_progress,
+    silence_compiler,
 )
 
 if TYPE_CHECKING:
-    from skdp.estimators.base import PrivateLinearModel
+    from skdp.descent.forecast import Forecast
+    from skdp.estimators.fit import PrivateLinearModel
     from skdp.evaluation.results import Evaluation
-    from skdp.planning.forecast import Forecast
     from skdp.privacy.budget import PrivacyRecord
     from skdp.schema import Schema
 
@@ -195,8 +193,8 @@ class Side:
 
         All values are public or released.
         """
+        from skdp.descent.forecast import format_range
         from skdp.estimators.fit_warnings import describe_constant
-        from skdp.planning.forecast import format_range
 
         seen = self.expected
         cost = format_range(seen)
@@ -331,9 +329,9 @@ def compare_budgets(
     **options
         Further options of `skdp.cli.fit_command.fit_file`.
     """
-    from skdp.estimators.preparation import open_table
-    from skdp.planning.forecast import forecast
-    from skdp.planning.plan import check_budget, default_delta
+    from skdp.descent.forecast import forecast
+    from skdp.descent.plan import check_budget, default_delta
+    from skdp.estimators.opening import open_table
     from skdp.schema import check
 
     rows = options["n_rows"]

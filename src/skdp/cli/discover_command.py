@@ -6,34 +6,32 @@ from typing import Annotated
 
 import typer
 
-from skdp.cli.console import (
-    AsJson,
-    Force,
-    QuietButResult,
-    check_out,
-    escape,
-    print_json,
-    shows_progress,
-    write_out,
-)
 from skdp.cli.options import (
+    AsJson,
     Cluster,
     Delta,
     Epsilon,
+    Force,
     Ledger,
     Multiline,
     Neighbours,
     NeighboursName,
     OutFile,
     Purpose,
+    QuietButResult,
     Seed,
     Table,
     Target,
     Unit,
     User,
+    check_out,
     choose_reader,
+    escape,
     name_engine,
     open_ledger,
+    print_json,
+    shows_progress,
+    write_out,
 )
 
 EXAMPLES = [

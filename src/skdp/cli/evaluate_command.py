@@ -7,21 +7,13 @@ from typing import Annotated
 
 import typer
 
-from skdp.cli.console import (
-    AsJson,
-    Force,
-    QuietButResult,
-    check_out,
-    escape,
-    print_json,
-    shows_progress,
-    write_out,
-)
 from skdp.cli.options import (
+    AsJson,
     Cluster,
     Delta,
     Epsilon,
     Exposure,
+    Force,
     Ledger,
     MaxExposure,
     ModelDirectory,
@@ -30,15 +22,21 @@ from skdp.cli.options import (
     NeighboursName,
     Offset,
     Purpose,
+    QuietButResult,
     Seed,
     Table,
     Unit,
     User,
+    check_out,
     choose_reader,
+    escape,
     load_model,
     name_engine,
     open_ledger,
+    print_json,
     read_exposure,
+    shows_progress,
+    write_out,
 )
 
 EXAMPLES = [

@@ -10,8 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from skdp.cli.console import AsJson, Force, Quiet, check_out, escape, print_json
-from skdp.cli.options import ModelDirectory, load_model
+from skdp.cli.options import (
+    AsJson,
+    Force,
+    ModelDirectory,
+    Quiet,
+    check_out,
+    escape,
+    load_model,
+    print_json,
+)
 
 EXAMPLES = [
     "skdp export model --out model.onnx",

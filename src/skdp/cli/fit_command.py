@@ -10,21 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skdp.cli.console import (
-    AsJson,
-    Force,
-    Quiet,
-    check_out,
-    open_console,
-    print_json,
-    shows_progress,
-    silence_compiler,
-)
 from skdp.cli.options import (
+    AsJson,
     Cluster,
     Delta,
     Epsilon,
     Exposure,
+    Force,
     Ledger,
     MaxExposure,
     MaxRowsPerUnit,
@@ -34,6 +26,7 @@ from skdp.cli.options import (
     NeighboursName,
     Offset,
     Purpose,
+    Quiet,
     SchemaFile,
     Seed,
     Table,
@@ -41,17 +34,22 @@ from skdp.cli.options import (
     Threads,
     Unit,
     User,
+    check_out,
     choose_model,
     choose_reader,
     name_engine,
+    open_console,
     open_ledger,
+    print_json,
     read_exposure,
     read_schema,
+    shows_progress,
+    silence_compiler,
 )
 
 if TYPE_CHECKING:
     import skdp
-    from skdp.estimators.base import PrivateLinearModel
+    from skdp.estimators.fit import PrivateLinearModel
     from skdp.schema import Schema
 
 #: Largest ε without a warning. Larger values hardly protect anyone in practice.

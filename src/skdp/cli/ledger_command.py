@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skdp.cli.console import (
+from skdp.cli.options import (
     AsJson,
     Force,
+    Neighbours,
+    NeighboursName,
+    Purpose,
     Quiet,
     QuietButResult,
+    Unit,
+    User,
     check_out,
     escape,
     open_console,
     print_json,
     write_out,
 )
-from skdp.cli.options import Neighbours, NeighboursName, Purpose, Unit, User
 
 if TYPE_CHECKING:
     from skdp.ledger import Entry, Ledger

@@ -8,34 +8,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skdp.cli.console import (
-    AsJson,
-    Force,
-    Quiet,
-    check_out,
-    open_console,
-    print_json,
-    write_out,
-)
 from skdp.cli.options import (
+    AsJson,
     Delta,
     Epsilon,
+    Force,
     MaxRowsPerUnit,
     ModelName,
     Neighbours,
     NeighboursName,
+    Quiet,
     SchemaFile,
     TargetName,
     Unit,
+    check_out,
     choose_model,
+    open_console,
+    print_json,
     read_schema,
+    write_out,
 )
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from skdp.planning.plan import Plan
+    from skdp.descent.plan import Plan
 
 #: Values of ε to show in addition to the requested one.
 OTHERS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -73,8 +71,8 @@ def plan(
 ) -> None:
     """Show what a fit would do and how accurate it may be. No data is read."""
     import skdp
+    from skdp.descent.forecast import forecast
     from skdp.engines.choice import name_engine
-    from skdp.planning.forecast import forecast
 
     check_out(out, force)
     described = read_schema(schema, target, unit)
@@ -163,7 +161,7 @@ def _make_table(forecasts: dict[float, Any], asked: float, longest: int) -> Tabl
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from skdp.planning.forecast import format_range
+    from skdp.descent.forecast import format_range
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("ε", "privacy", "sampling", *([""] if longest else [])):

@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skdp.cli.console import (
+from skdp.cli.options import (
     AsJson,
     Force,
+    Multiline,
     Quiet,
+    Table,
     check_out,
+    choose_reader,
     escape,
     print_json,
     shows_progress,
 )
-from skdp.cli.options import Multiline, Table, choose_reader
 
 if TYPE_CHECKING:
-    from skdp.estimators.base import PrivateLinearModel
+    from skdp.estimators.fit import PrivateLinearModel
 
 #: Number of rows that are read and predicted at a time.
 ROWS = 65_536
@@ -56,7 +58,7 @@ def predict(
     is read once and may be larger than memory. Rows keep their order.
     """
     import skdp
-    from skdp.estimators.display import show_reading
+    from skdp.estimators.progress import show_reading
     from skdp.schema import check
     from skdp.tables import readers
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from skdp.cli.console import (
+from skdp.cli.options import (
     AsJson,
     Force,
     Quiet,

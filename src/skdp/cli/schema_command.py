@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import typer
 
-from skdp.cli.console import (
+from skdp.cli.options import (
     AsJson,
     Force,
+    OutFile,
     QuietButResult,
+    Table,
+    Target,
     check_out,
     escape,
     print_json,
     write_out,
 )
-from skdp.cli.options import OutFile, Table, Target
 
 EXAMPLES = [
     "skdp schema stays.csv --target readmitted --out stays.toml",

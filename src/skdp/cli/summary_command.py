@@ -6,8 +6,14 @@ from typing import Annotated
 
 import typer
 
-from skdp.cli.console import AsJson, Quiet, escape, print_json
-from skdp.cli.options import ModelDirectory, load_model
+from skdp.cli.options import (
+    AsJson,
+    ModelDirectory,
+    Quiet,
+    escape,
+    load_model,
+    print_json,
+)
 
 EXAMPLES = ["skdp summary model", "skdp summary model --ratios"]
 

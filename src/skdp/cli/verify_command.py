@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from skdp.cli.console import AsJson, Quiet, escape, print_json
+from skdp.cli.options import AsJson, Quiet, escape, print_json
 
 EXAMPLES = [
     "skdp verify model",

@@ -1,4 +1,4 @@
-"""Define geometries, which set the norm of the steps and the shape of the noise.
+"""Define geometries: the start, the norm of the steps and the shape of the noise.
 
 A geometry turns a task (records, loss, penalty) into the two functions that Algorithm 1
 needs: a query for the exact sum, and an update that sees only released values.
@@ -8,24 +8,249 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from threading import Lock
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from sklearn.isotonic import isotonic_regression
+from threadpoolctl import ThreadpoolController
 
-from skdp.descent.adaptive import FollowingLaw
 from skdp.descent.algorithm1 import Query, Update
-from skdp.descent.prior import PriorRun, prior_moments
-from skdp.descent.samplings import Sampling
-from skdp.descent.target import ConstantModel, release_constant
+from skdp.descent.samplings import FollowingLaw, Sampling
 from skdp.models.losses import Loss
 from skdp.models.penalties import Penalty
 from skdp.models.registry import Registered
 from skdp.privacy import queries
-from skdp.privacy.grid import WEIGHT_BOX
+from skdp.privacy.grid import FEATURE_BITS, WEIGHT_BOX
 from skdp.privacy.mechanism import Released
-from skdp.schema import FloatArray, IntArray, Layout, check
+from skdp.schema import FloatArray, Group, IntArray, Layout, check
+
+# ---- State what forecasts assume about a table, and the public facts of a run
+#
+# The prior assumes that
+#
+# * columns are independent, numeric columns are uniform on their range, and the
+#   categories of a column are equally frequent;
+# * the curvature of the loss is half of its largest value, or equal to its largest
+#   value for squared losses;
+# * the residuals of squared losses have a standard deviation of a fifth of the
+#   half-range of the target;
+# * the margins of the best model vary around a constant with variance 3, like the
+#   log-odds of common tables, or with the variance of the residuals for squared losses;
+# * this variance is spread evenly over all directions.
+
+
+#: Residual variance of a target in [-1, 1], under the prior.
+RESIDUAL_VARIANCE = 0.04
+#: Variance of x·w* under the prior, for losses that are not squared.
+SIGNAL_VARIANCE = 3.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PriorRun:
+    """The public facts of a run, from which a geometry forecasts its cost.
+
+    Attributes
+    ----------
+    layout : Layout
+        The coordinates of an encoded row.
+    n_rows, n_outputs : int
+        The numbers of rows and of outputs k.
+    slope_bound, curvature : float
+        The largest slope of the loss, and its curvature c under the prior.
+    signal : float
+        What the best model gains over a constant, in units of the loss.
+    noise : float
+        The standard deviation of the noise on a sum to which each record adds at
+        most 1.
+    n_steps : int
+        The number of steps.
+    n_averaged : float
+        The number of equally weighted iterates that an average of independent noise
+        would need to have the same variance.
+    probabilities : float64
+        The probability with which a step moves each coordinate.
+    """
+
+    layout: Layout
+    n_rows: int
+    n_outputs: int
+    slope_bound: float
+    curvature: float
+    signal: float
+    noise: float
+    n_steps: int
+    n_averaged: float
+    probabilities: FloatArray
+
+
+def prior_moments(group: Group) -> tuple[float, float]:
+    """Return E[x] and E[x²] of each coordinate of a group, under the prior."""
+    if group.kind in ("code", "hats"):
+        return 1.0 / group.width, 1.0 / group.width
+    if group.kind == "ones":
+        return 1.0, 1.0
+    return (0.0, 1.0 / group.width) if group.signed else (0.5, 1.0 / 3.0)
+
+
+def prior_spectrum(layout: Layout) -> tuple[FloatArray, FloatArray]:
+    """Return the eigenvalues of E[x xᵀ] under the prior, and their multiplicities.
+
+    The coordinates of a group have equal moments and are orthogonal, so contrasts
+    between them have the eigenvalue E[x²]. One direction per group remains, the sum of
+    its coordinates. If these sums have means z and second moments s, the remaining
+    matrix is diag(s - z²) + zzᵀ. The entries of s - z² take few distinct values. Among
+    the groups that share a value, every direction orthogonal to z has this value as its
+    eigenvalue, and one direction is left. So only a matrix with one row per distinct
+    value must be decomposed, and a thousand columns take hardly any time.
+    """
+    widths = np.array([group.width for group in layout.groups], dtype=np.float64)
+    moments = np.array([prior_moments(group) for group in layout.groups])
+    mean, second = moments[:, 0] * np.sqrt(widths), moments[:, 1]
+    own, kind = np.unique(np.round(second - mean**2, 12), return_inverse=True)
+    joint = np.sqrt(np.bincount(kind, mean**2))
+    left = np.linalg.eigvalsh(np.diag(own) + np.outer(joint, joint))
+    values = np.concatenate([second, own, left])
+    counts = np.concatenate([widths - 1, np.bincount(kind) - 1.0, np.ones(len(own))])
+    return np.maximum(values, 0.0)[counts > 0], counts[counts > 0]
+
+
+# ---- Estimate the target's location and spread before the first step
+#
+# This spends a small share of the budget (of μ²) on one histogram of the target. The
+# histogram gives the constant model, which makes the same prediction for every row. For
+# a numeric target, it also gives the spread of the target around that prediction. The
+# descent starts at the constant model, and weights are shrunk towards it.
+
+
+#: Number of equal bins for a numeric target.
+N_BINS = 32
+#: Prior guesses, which decide how noisy estimates are shrunk. CLASS_VARIANCE and
+#: MEAN_VARIANCE are the variances of a class's share, and of the mean of a target in
+#: [-1, 1], from table to table. USUAL_SCALE is the usual mean absolute deviation of a
+#: target in [-1, 1].
+CLASS_VARIANCE, MEAN_VARIANCE, USUAL_SCALE = 0.08, 0.1, 0.25
+#: Spread of the residuals relative to the spread of the target, if the model explains
+#: two thirds of the target's variance.
+RESIDUAL = 0.6
+#: If the estimated distribution function of the target has this error, the estimated
+#: scale and the prior guess get equal weight.
+DOUBTFUL = 0.15
+
+
+@dataclass(frozen=True, eq=False)
+class ConstantModel:
+    """A model that makes the same prediction for every row.
+
+    `margins` has one entry per output of the loss. `scale` estimates the mean
+    absolute deviation of a numeric target from the prediction. It is 1 for classes.
+    """
+
+    margins: FloatArray
+    scale: float
+
+
+def release_constant(
+    engine: queries.Engine,
+    loss: Loss,
+    neighbours: queries.Neighbours,
+    n_rows: float,
+    release: Callable[[queries.BoundedSum], Released],
+) -> ConstantModel:
+    """Release the target's histogram and fit a constant model to it."""
+    if loss.n_classes:
+        total = queries.counts(engine, loss.n_classes, neighbours)
+        return fit_constant(release(total), loss, n_rows)
+    fine = engine.counts((1 << FEATURE_BITS) + 1)
+    fine[-2] += fine[-1]  # the largest value belongs to the last bin
+    starts = np.arange(0, 1 << FEATURE_BITS, (1 << FEATURE_BITS) // N_BINS)
+    counts = np.add.reduceat(fine[:-1], starts)
+    query = f"histogram of the target, {N_BINS} bins"
+    one = engine.records.one
+    total = queries.histogram(counts, 1, neighbours, query, one)
+    return fit_constant(release(total), loss, n_rows)
+
+
+def fit_constant(released: Released, loss: Loss, n_rows: float) -> ConstantModel:
+    """Fit a constant model to a released histogram."""
+    if loss.n_classes:
+        return ConstantModel(loss.constant(_shares(released, n_rows)), 1.0)
+    mean, scale = _location_and_scale(released, n_rows)
+    return ConstantModel(loss.constant(np.array([(1.0 + mean) / 2.0])), scale)
+
+
+def estimate_variance(released: Released, n_rows: float) -> tuple[float, float]:
+    """Estimate the variance of a target in [-1, 1].
+
+    Also return the standard deviation of the estimate's noise. Unlike
+    `ConstantModel.scale`, the estimate is not shrunk to a prior guess. Rounding values
+    to the midpoints of bins adds the variance of a uniform distribution within a bin,
+    so this variance is subtracted.
+    """
+    shares, middles = _rising_shares(released, n_rows)
+    squares = (middles - shares @ middles) ** 2
+    found = float(shares @ squares) - (2.0 / N_BINS) ** 2 / 12.0
+    away = squares - squares.mean()  # shares add up to one
+    return max(found, 0.0), _error(released, n_rows) * float(np.linalg.norm(away))
+
+
+def _error(released: Released, n_rows: float) -> float:
+    """Return the standard deviation of the noise in the share of one bin."""
+    return float(np.max(released.noise_std)) / n_rows
+
+
+def _shares(released: Released, n_rows: float) -> FloatArray:
+    """Estimate the share of each class.
+
+    The more noise there is, the more the estimates are shrunk to equal shares.
+    """
+    error = _error(released, n_rows)
+    equal = 1.0 / released.values.size
+    trust = CLASS_VARIANCE / (CLASS_VARIANCE + error**2)
+    shares = equal + trust * (released.values.ravel() / n_rows - equal)
+    shares = np.maximum(shares, min(max(error, 1e-4), equal))
+    return np.asarray(shares / shares.sum())
+
+
+def _location_and_scale(released: Released, n_rows: float) -> tuple[float, float]:
+    """Estimate the mean and the mean absolute deviation of a target in [-1, 1].
+
+    The noisier the estimates are, the more they are shrunk to prior guesses.
+    """
+    error = _error(released, n_rows)
+    shares, middles = _rising_shares(released, n_rows)
+    mean = float(shares @ middles)
+    off = error * math.sqrt(N_BINS / 3.0)
+    mean *= MEAN_VARIANCE / (MEAN_VARIANCE + off**2)
+    # At least half a bin, because the histogram resolves nothing finer.
+    scale = max(float(shares @ np.abs(middles - mean)), 1.0 / N_BINS)
+    doubt = (error * math.sqrt(N_BINS) / 2.0 / DOUBTFUL) ** 2
+    log_scale = (math.log(scale) + doubt * math.log(USUAL_SCALE)) / (1.0 + doubt)
+    return mean, math.exp(log_scale)
+
+
+def _rising_shares(released: Released, n_rows: float) -> tuple[FloatArray, FloatArray]:
+    """Return each bin's share of the rows, and the midpoints of the bins.
+
+    The shares are adjusted to sum to one. Isotonic regression then makes their
+    cumulative sums nondecreasing, so no share is negative.
+    """
+    shares = released.values.ravel() / n_rows
+    shares = shares + (1.0 - shares.sum()) / N_BINS
+    rising = isotonic_regression(np.cumsum(shares), y_min=0.0, y_max=1.0)
+    rising[-1] = 1.0
+    shares = np.diff(rising, prepend=0.0)
+    return shares, (np.arange(N_BINS) + 0.5) * 2.0 / N_BINS - 1.0
+
+
+# ---- Define geometries, which set the norm of the steps and the shape of the noise
+#
+# A geometry turns a task (records, loss, penalty) into the two functions that Algorithm
+# 1 needs: a query for the exact sum, and an update that sees only released values.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -290,3 +515,33 @@ class Diagonal(Geometry):
         if self.share > 0 and layout.groups[-1].kind == "ones":
             start[-1] = task.release_constant(self.share).margins
         return Prepared(query, update, start)
+
+
+# ---- Run linear algebra on small matrices on one thread
+#
+# BLAS libraries split the decomposition of even a small matrix over all cores, and wait
+# for the slowest core after each piece. If the cores are busy, this can take a hundred
+# times as long as on one core.
+
+
+#: Matrices with more rows than this use all cores.
+SMALL = 256
+
+# If two limits overlapped in time, they could be undone in the wrong order.
+_ONE_AT_A_TIME = Lock()
+
+
+@contextmanager
+def one_thread(n_rows: int) -> Iterator[None]:
+    """Limit linear algebra to one thread, if `n_rows` is at most `SMALL`."""
+    if n_rows > SMALL:
+        yield
+        return
+    with _ONE_AT_A_TIME, _libraries().limit(limits=1, user_api="blas"):
+        yield
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Return the loaded BLAS libraries, cached because searching for them is slow."""
+    return ThreadpoolController()

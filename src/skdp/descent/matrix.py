@@ -1,23 +1,369 @@
-"""Take steps in the metric of a Gram matrix that is released before the descent."""
+"""Take steps in the metric of a released Gram matrix, which is the default."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
+from scipy.linalg import lu_factor
+from scipy.linalg.lapack import dgetrs
+from scipy.optimize import least_squares
+from scipy.special import ndtri
+from scipy.stats import qmc
 
-from skdp.descent.geometry import Geometry, Prepared, Task, clip_to_box
-from skdp.descent.gram import Whitening, fill_gram, make_prior, whiten
-from skdp.descent.level import find_shift, release_level
-from skdp.descent.metric_prox import Prox, make_metric_prox
-from skdp.descent.prior import PriorRun, prior_spectrum
-from skdp.descent.target import RESIDUAL, USUAL_SCALE, ConstantModel
-from skdp.descent.threads import one_thread
+from skdp.descent.geometry import (
+    RESIDUAL,
+    USUAL_SCALE,
+    ConstantModel,
+    Geometry,
+    Prepared,
+    PriorRun,
+    Task,
+    clip_to_box,
+    one_thread,
+    prior_spectrum,
+)
 from skdp.models.losses import Loss
+from skdp.models.penalties import Penalty, iterate
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, Layout, check
+
+# ---- Whiten rows by a released Gram matrix
+
+
+#: Shrinking assumes that this share of the variance of a curve or surface is
+#: independent at each knot or category.
+ROUGH = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class Whitening:
+    """A matrix B with BᵀB = A⁻¹, which whitens rows.
+
+    A is the released Gram matrix, with negative eigenvalues set to zero, plus `floor`
+    times the identity.
+
+    Attributes
+    ----------
+    root : float64 (d, d)
+        B, which maps feature rows to whitened rows.
+    share : float64 (d,)
+        For each whitened direction, an estimate of the share of A that comes from the
+        true Gram matrix and not from noise or `floor`. It is at most one.
+    vectors : float64 (d, d)
+        The whitened directions, one per column, for rows that are already centred and
+        multiplied by the prior (`make_prior`).
+    moments : float64 (d, d)
+        The estimated Gram matrix of centred rows, without most of the noise.
+    """
+
+    root: FloatArray
+    share: FloatArray
+    vectors: FloatArray
+    moments: FloatArray
+
+    @property
+    def dimension(self) -> float:
+        """Expected squared length E‖Bx‖² of a whitened row, estimated from `share`.
+
+        E‖Bx‖² equals tr(A⁻¹G), where G is the true Gram matrix. The estimate is at most
+        d. It is at least 1 even if noise hides every direction, because a smaller value
+        could make the cap on gradients too small.
+        """
+        return max(1.0, float(self.share.sum()))
+
+
+def whiten(
+    gram: FloatArray, floor: float, shift: FloatArray, prior: FloatArray | None = None
+) -> Whitening:
+    """Compute the whitening from the Gram matrix of the centred rows x - shift/2.
+
+    Here x is an encoded row and shift/2 is public (`GramPattern`). The result is
+    B = A^(-1/2) T (I - ½ shift eᵀ), where T is the `prior`, A is the matrix of
+    `Whitening` for the rows T(x - shift/2), and e selects the intercept. B includes the
+    centring and T, so it is applied directly to encoded rows. Without a prior, T = I.
+    """
+    prior = np.eye(len(gram)) if prior is None else prior
+    with one_thread(len(gram)):
+        values, vectors = np.linalg.eigh(prior @ gram @ prior.T)
+        metric = np.maximum(values, 0.0) + floor
+        root = (vectors / np.sqrt(metric)) @ (vectors.T @ prior)
+        clean = remove_noise(values, floor)
+        back = np.linalg.solve(prior, vectors)
+        moments = (back * clean) @ back.T
+    root[:, -1] -= root @ shift / 2.0
+    share = np.clip(clean / metric, 0.0, 1.0)
+    return Whitening(root=root, share=share, vectors=vectors, moments=moments)
+
+
+def make_prior(layout: Layout) -> FloatArray:
+    """Return the matrix T by which a matrix geometry multiplies centred rows.
+
+    A matrix geometry shrinks weights in two ways. It adds a floor to the eigenvalues of
+    the Gram matrix, and it pulls weights to the start. Both shrink all directions of Tx
+    alike. Shrinking therefore assumes that the weights have the covariance TᵀT. The
+    variance of a weight is the square of its group's scale. The rough directions of a
+    curve have a smaller variance (see `measure_smoothness`). The covariance of a
+    surface is the Kronecker product of the covariances of its two sides.
+    """
+    prior = np.diag(layout.scales)
+    for group in layout.groups:
+        if group.sides:
+            roots = [_root_of_side(width, knots) for width, knots in group.sides]
+            root = roots[0] if len(roots) == 1 else np.kron(*roots)
+            at = slice(group.start, group.start + group.width)
+            prior[at, at] = group.scale * root
+    return prior
+
+
+@cache
+def _root_of_side(width: int, n_knots: int) -> FloatArray:
+    """Return the symmetric root of the covariance that shrinking assumes for a side.
+
+    A side is a curve, or one of the two columns of a surface. Coordinates after the
+    knots belong to missing numbers, and are independent of all others. A side without
+    knots consists of categories, which have no order.
+    """
+    root = np.eye(width)
+    n = n_knots or width
+    covariance = (
+        measure_smoothness(n)
+        if n_knots
+        else np.eye(n) - (1.0 - ROUGH) / n  # only the mean varies less
+    )
+    values, vectors = np.linalg.eigh(covariance)
+    root[:n, :n] = (vectors * np.sqrt(values)) @ vectors.T
+    return root
+
+
+def measure_smoothness(n_knots: int) -> FloatArray:
+    """Return the covariance that shrinking assumes for the heights of a curve.
+
+    The heights are the values at the knots. Neighbouring heights are assumed to be
+    alike. The share 1 - `ROUGH` of the covariance belongs to a random walk from knot to
+    knot, from which its mean is subtracted. The rest is independent at each knot. The
+    largest variance in any direction is one. The mean of all heights has the smallest
+    variance, `ROUGH`, because the intercept can take over this mean. In a surface, the
+    curve of the other column can take it over.
+    """
+    at = np.arange(n_knots, dtype=np.float64)
+    walk = np.minimum.outer(at, at)
+    walk -= walk.mean(axis=0)
+    walk -= walk.mean(axis=1)[:, None]
+    walk /= np.linalg.eigvalsh(walk)[-1]
+    return (1.0 - ROUGH) * walk + ROUGH * np.eye(n_knots)
+
+
+def remove_noise(values: FloatArray, floor: float) -> FloatArray:
+    """Estimate the eigenvalues that the matrix would have without noise.
+
+    The default rule (`descent.rule`) sets the floor to half the operator norm of the
+    noise. Eigenvalues above twice the floor are kept. Noise spreads the other
+    eigenvalues but hardly changes their sum, because it averages out in the trace. Each
+    of them is therefore replaced by their mean, or by 0 if this mean is negative.
+    """
+    hidden = values <= 2.0 * floor
+    if not hidden.any():
+        return values
+    return np.where(hidden, max(float(values[hidden].mean()), 0.0), values)
+
+
+def fill_gram(
+    layout: Layout, pattern: queries.GramPattern, values: FloatArray, n_rows: float
+) -> FloatArray:
+    """Return the full Gram matrix, made from its released and its known entries."""
+    full = np.zeros((layout.n_features, layout.n_features))
+    full[pattern.rows, pattern.columns] = full[pattern.columns, pattern.rows] = values
+    for one in (group.start for group in layout.groups if group.kind == "ones"):
+        if one not in pattern.rows:
+            full[one, one] = n_rows
+        for at in (
+            group.coordinates for group in layout.groups if group.kind == "code"
+        ):
+            full[one, at] = full[at, one] = full[at, at]
+    return full
+
+
+# ---- Apply proximal maps in the metric of a matrix, to released weights
+
+
+#: Stop after a sweep in which no coordinate moves by more than `TOLERANCE`, relative to
+#: the largest coordinate, and in any case after `MOST_SWEEPS` sweeps.
+TOLERANCE, MOST_SWEEPS = 1e-8, 200
+
+Prox = Callable[[FloatArray], FloatArray]
+
+
+def make_metric_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Prox:
+    """Return the map from w to argmin_u ½ ‖u - w‖²_M + ψ(u), with M = inverse⁻¹.
+
+    Here ψ is the penalty. The map acts on the rows `at` of the weights. For a ridge, it
+    solves one linear system, which is factored once for all steps. For any other
+    separable penalty, the map minimises exactly over one coordinate at a time, starting
+    from the last solution. This converges for a quadratic plus a separable penalty
+    (Tseng 2001). For a penalty that couples coordinates, the map takes proximal steps
+    in a diagonal metric that is at least M. The map reads only released values, so it
+    is post-processing.
+    """
+    if not penalty.separable:
+        return _make_coupled_prox(inverse, penalty, at)
+    if penalty.is_ridge:
+        return _make_ridge_prox(inverse, penalty.quadratic(at))
+    return _make_coordinate_prox(inverse, penalty, at)
+
+
+def _make_coupled_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Prox:
+    with one_thread(len(at)):
+        metric = np.asarray(np.linalg.inv(inverse), dtype=np.float64)
+        root = np.sqrt(np.diag(metric))
+        stretch = float(np.linalg.eigvalsh(metric / np.outer(root, root))[-1])
+    above = penalty.raise_metric(stretch * (1 + 1e-9) * root**2, at)
+    state: list[FloatArray] = []  # the last solution: a good start, as steps are small
+
+    def prox(weights: FloatArray) -> FloatArray:
+        found = iterate(
+            lambda moved: penalty.prox(moved, above, at),
+            1.0 / above[:, None],
+            metric,
+            weights,
+            state.pop() if state else weights,
+        )
+        state.append(found)
+        return found.copy()
+
+    return prox
+
+
+def _make_ridge_prox(inverse: FloatArray, ridge: FloatArray) -> Prox:
+    if not ridge.any():
+        return lambda weights: weights
+    with one_thread(len(ridge)):
+        system = np.eye(len(ridge)) + inverse * ridge
+        factors = lu_factor(system, check_finite=False)
+    # This is `lu_solve` without its checks, which take longer than the solution.
+    return lambda weights: np.asarray(dgetrs(*factors, weights)[0])
+
+
+def _make_coordinate_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Prox:
+    with one_thread(len(at)):
+        metric = np.linalg.inv(inverse)
+    each = np.diag(metric)
+    state: list[FloatArray] = []  # the last solution: a good start, as steps are small
+
+    def prox(weights: FloatArray) -> FloatArray:
+        found = penalty.prox(state.pop() if state else weights, each, at)
+        pull = metric @ (found - weights)
+        for _ in range(MOST_SWEEPS):
+            moved = 0.0
+            for j in range(len(at)):
+                aim = found[j : j + 1] - pull[j : j + 1] / each[j]
+                move = penalty.prox(aim, each[j : j + 1], at[j : j + 1]) - found[j]
+                if move.any():
+                    found[j] += move[0]
+                    pull += metric[:, j : j + 1] * move
+                    moved = max(moved, float(np.abs(move).max()))
+            if moved <= TOLERANCE * (1.0 + float(np.abs(found).max())):
+                break
+        state.append(found)
+        return found.copy()
+
+    return prox
+
+
+# ---- Correct the intercept after the descent, to make predictions right on average
+#
+# Steps cap the slopes of records. If the target is skewed, caps cut more from one side
+# than from the other, and predictions are too low on average. A rare class is predicted
+# too rarely, and predicted counts are too small. After the descent, the sum of all
+# slopes is therefore released. The caps of the steps do not apply to this sum. The sum
+# says how far predictions are off on average, and the intercept is moved accordingly.
+
+
+#: Prior standard deviation of the average error of predictions, divided by the spread
+#: of the residuals (1 for classes). The second value is for counts. It is larger,
+#: because caps cut more from the long tails of counts.
+USUAL_ERROR, COUNT_ERROR = 0.07, 0.1
+#: Largest distance by which the intercept is moved.
+FARTHEST = 2.0
+#: Number of points that represent the distribution of margins.
+N_POINTS = 256
+QUERY = "sum of slopes"
+
+
+def release_level(
+    engine: queries.Engine,
+    slopes: queries.Slopes,
+    weights: FloatArray,
+    neighbours: queries.Neighbours,
+    cap: float,
+    release: Callable[[queries.BoundedSum], Released],
+) -> Released:
+    """Release the sum (1, k) of all slopes, each capped at `cap`."""
+    last = np.zeros((1, len(weights)))
+    last[0, -1] = 1.0
+    capped = queries.cap_slopes(engine, slopes, queries.Metric.of(last, cap))
+    total = queries.mapped_gradient(engine, capped, weights, neighbours)
+    return release(replace(total, query=QUERY))
+
+
+def find_shift(
+    loss: Loss,
+    mean: FloatArray,
+    covariance: FloatArray,
+    error: FloatArray,
+    noise_std: float,
+    spread: float,
+) -> FloatArray:
+    """Return the shift of the intercepts (k,) that makes predictions right on average.
+
+    Parameters
+    ----------
+    loss : Loss
+        A loss whose slope is the prediction minus the target.
+    mean, covariance : float64 (k,) and (k, k)
+        Mean and covariance of the margins. Margins are assumed to be normal, which only
+        affects how far a shift moves predictions.
+    error : float64 (k,)
+        The released mean of the slopes, that is, how much too high predictions are on
+        average.
+    noise_std : float
+        The standard deviation of the noise in `error`. The larger this noise is, the
+        more `error` is shrunk to zero.
+    spread : float
+        The spread of the residuals, or 1 for classes.
+    """
+    usual = COUNT_ERROR if loss.target_law == "poisson" else USUAL_ERROR
+    prior = (usual * spread) ** 2
+    wanted = error * prior / (prior + noise_std**2)
+    margins = mean + _make_normal_points(len(mean)) @ _root(covariance).T
+    target = np.zeros(len(margins))  # the target cancels in differences of slopes
+    before = loss.slope(margins, target).mean(axis=0)
+
+    def miss(shift: FloatArray) -> FloatArray:
+        after = loss.slope(margins + shift, target).mean(axis=0)
+        return np.asarray(after - before + wanted)
+
+    start = np.zeros(len(mean))
+    return np.asarray(least_squares(miss, start, bounds=(-FARTHEST, FARTHEST)).x)
+
+
+def _make_normal_points(k: int) -> FloatArray:
+    """Return fixed points (N_POINTS, k) with nearly a standard normal distribution."""
+    even = qmc.Sobol(k, scramble=False).random(N_POINTS)
+    return np.asarray(ndtri(even + 0.5 / N_POINTS))
+
+
+def _root(covariance: FloatArray) -> FloatArray:
+    """Return R with R Rᵀ = covariance, whose negative eigenvalues are set to zero."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+# ---- Take steps in the metric of a Gram matrix that is released before the descent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +397,7 @@ class Matrix(Geometry):
         Whether caps are proportional to the spread of a numeric target.
     level_share : float
         Share of μ² spent on the sum of slopes after the descent, which corrects the
-        intercept (`descent.level`). If it is 0, there is no correction.
+        intercept (`descent.matrix`). If it is 0, there is no correction.
     level_cap : float
         Cap on a record's slope in that sum, by default the bound of the loss. If
         `scaled` is true, the cap is this number times the spread of the target.
@@ -364,3 +710,74 @@ class _MatrixSteps:
         result[at] -= self._pull / (curvature + self._pull) * away
         result[at] = clip_to_box(part.prox(result[at]))
         return result
+
+
+# ---- Fit only an intercept, if the table is too small for the privacy budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterceptOnly(Geometry):
+    """Steps that move only the intercept, which learns the base rate or the mean.
+
+    Parameters
+    ----------
+    radius : float
+        Cap on a record's slope.
+    shrinkage : float
+        The factor λ of the penalty ½ λ ‖w‖² on the intercept.
+    """
+
+    radius: float = 1.0
+    shrinkage: float = 0.0
+    share = 0.0
+    kind = "intercept"
+    title = "on the intercept alone: a constant model"
+    is_constant = True
+
+    def __post_init__(self) -> None:
+        check(
+            0 < self.radius < math.inf and 0 <= self.shrinkage < math.inf,
+            "radius must be positive and shrinkage at least 0, got "
+            f"{self.radius} and {self.shrinkage}.",
+        )
+
+    def describe(self) -> str:
+        """Say that the model is a constant."""
+        return "a constant model, with an intercept only"
+
+    def linearise_cost(self, run: PriorRun) -> float:
+        """Return the expected cost of the noise on the intercept."""
+        variance = (run.noise * self.radius / run.n_rows) ** 2 / run.n_averaged
+        variance /= (run.curvature + self.shrinkage) ** 2
+        return 0.5 * run.curvature * run.n_outputs * variance
+
+    def prepare(self, task: Task) -> Prepared:
+        """Return the query and the update of the intercept. Nothing is released."""
+        layout = task.engine.records.layout
+        check(
+            layout.groups[-1].kind == "ones",
+            "An intercept-only model requires an intercept.",
+        )
+        last = np.zeros((1, layout.n_features))
+        last[0, -1] = 1.0
+        metric = queries.Metric.of(last, self.radius)
+        slopes = queries.cap_slopes(task.engine, task.slopes, metric)
+
+        def query(at: IntArray, weights: FloatArray) -> queries.BoundedSum:
+            return queries.mapped_gradient(
+                task.engine, slopes, weights, task.neighbours
+            )
+
+        def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
+            if not isinstance(released, Released):
+                raise TypeError(
+                    "An update takes only released values, got "
+                    f"{type(released).__name__}."
+                )
+            result = weights.copy()
+            result[-1] -= released.values[0] / (task.curvature * task.n_rows)
+            result[-1] /= 1.0 + self.shrinkage / task.curvature
+            return clip_to_box(result)
+
+        start = np.zeros((layout.n_features, task.loss.n_outputs))
+        return Prepared(query, update, start)

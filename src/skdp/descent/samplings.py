@@ -1,35 +1,143 @@
-"""Define samplings: distributions over the sets of coordinates that a step moves.
+"""Check the parameters of samplings and of smoothness, which are public."""
 
-A sampling draws a random set S of coordinates, with marginals p_j = P(j ∈ S). The paper
-assumes that a sampling is *proper* (every p_j > 0) and *nonvacuous* (S is never empty).
-Any other sampling raises an error. Sets are drawn with public randomness. Nothing in
-this file is private, and nothing reads a record.
-
-To add a sampling, write one class and put an example of it in ``SAMPLINGS``. The
-smoothness, the noise, the bounds and the tests use ``probabilities``, ``coupling`` and
-``support``, so they need no further code.
-"""
+from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from math import comb
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from skdp.descent.sampling_checks import (
-    check_distribution,
-    check_index_set,
-    check_index_sets,
-    check_partition,
-    check_positive,
-    check_vector,
-    freeze,
-)
 from skdp.models.registry import Registered
+from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, check, check_integer, count_in_words
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def freeze(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """Return a read-only copy of an array."""
+    copied = array.copy()
+    copied.flags.writeable = False
+    return copied
+
+
+def check_partition(
+    blocks: Sequence[npt.ArrayLike], n_coordinates: int | None, owner: str, name: str
+) -> tuple[IntArray, ...]:
+    """Check that ``blocks`` partition {0, ..., d-1}; return each block sorted.
+
+    Parameters
+    ----------
+    blocks : sequence of index arrays
+        The blocks.
+    n_coordinates : int or None
+        The number of coordinates d. If None, d is the total number of indices.
+    owner, name : str
+        The function and the name of its parameter, for the error message.
+    """
+    partition = check_index_sets(blocks, owner, name)
+    indices = np.concatenate(partition)
+    d = indices.size if n_coordinates is None else n_coordinates
+    counts = np.bincount(np.minimum(indices, d), minlength=d + 1)
+    rule = (
+        f"{owner}: {name} must hold each of the coordinates 0 to {d - 1} exactly once"
+    )
+    check(not counts[d], f"{rule}, got coordinate {indices.max()}.")
+    odd = int(np.argmax(counts[:d] != 1))
+    check(counts[odd] == 1, f"{rule}, got coordinate {odd} in {counts[odd]} of them.")
+    return partition
+
+
+def check_index_set(values: npt.ArrayLike, owner: str, name: str) -> IntArray:
+    """Check that the indices form a nonempty set, and return them sorted."""
+    try:
+        indices = np.asarray(values)
+    except ValueError:
+        indices = np.empty((0, 0))
+    good = indices.ndim == 1 and indices.size > 0 and indices.dtype.kind in "iu"
+    if good:
+        unique = np.unique(indices).astype(np.intp)
+        good = unique.size == indices.size and unique[0] >= 0
+    if not good:
+        raise ValueError(
+            f"{owner}: {name} must hold nonempty lists of distinct nonnegative "
+            f"integers, got {values!r}."
+        )
+    return unique
+
+
+def check_index_sets(
+    sets: Sequence[npt.ArrayLike], owner: str, name: str
+) -> tuple[IntArray, ...]:
+    """Check several nonempty sets of indices, and return each of them sorted."""
+    check(len(sets) > 0, f"{owner}: {name} must hold at least one set, got none.")
+    return tuple(check_index_set(values, owner, name) for values in sets)
+
+
+def check_vector(
+    values: npt.ArrayLike, length: int | None, owner: str, name: str
+) -> FloatArray:
+    """Check that a vector is finite and has the right length, and return it."""
+    expected = "d" if length is None else str(length)
+    try:
+        vector = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        vector = np.empty((0, 0))
+    if (
+        vector.ndim != 1
+        or vector.size == 0
+        or (length is not None and vector.size != length)
+        or not np.all(np.isfinite(vector))
+    ):
+        raise ValueError(
+            f"{owner}: {name} must be a vector of {expected} finite numbers, got "
+            f"{values!r}."
+        )
+    return vector
+
+
+def check_positive(
+    values: npt.ArrayLike, length: int | None, owner: str, name: str
+) -> FloatArray:
+    """Check that all entries of a vector are positive, and return the vector."""
+    numbers = check_vector(values, length, owner, name)
+    least = int(np.argmin(numbers))
+    check(
+        numbers[least] > 0,
+        f"{owner}: {name} must be positive everywhere, got {numbers[least]} at index "
+        f"{least}.",
+    )
+    return numbers
+
+
+def check_distribution(
+    values: npt.ArrayLike, owner: str, length: int | None = None
+) -> FloatArray:
+    """Check that probabilities are positive and sum to one, and return them."""
+    probabilities = check_positive(values, length, owner, "probabilities")
+    total = probabilities.sum()
+    check(
+        abs(total - 1) <= 1e-9,
+        f"{owner}: probabilities must sum to one within 1e-9, got a sum of {total}.",
+    )
+    return np.asarray(probabilities / total)
+
+
+# ---- Define samplings: distributions over the sets of coordinates that a step moves
+#
+# A sampling draws a random set S of coordinates, with marginals p_j = P(j ∈ S). The
+# paper assumes that a sampling is *proper* (every p_j > 0) and *nonvacuous* (S is never
+# empty). Any other sampling raises an error. Sets are drawn with public randomness.
+# Nothing in this file is private, and nothing reads a record.
+#
+# To add a sampling, write one class and put an example of it in ``SAMPLINGS``. The
+# smoothness, the noise, the bounds and the tests use ``probabilities``, ``coupling``
+# and ``support``, so they need no further code.
+
 
 __all__ = [
     "MAX_SUPPORT",
@@ -44,7 +152,6 @@ __all__ = [
     "SingleCoordinate",
     "sketch",
 ]
-
 
 MAX_SUPPORT = 1024
 """A sampling with more possible sets than this has ``support`` None."""
@@ -676,3 +783,109 @@ SAMPLINGS: dict[str, Callable[[int], Sampling]] = {
     "explicit": _example_explicit,
 }
 """For each name, a function that returns an example for any d ≥ 1. Tests use them."""
+
+
+# ---- Draw sets of coordinates with probabilities that depend on released gradients
+#
+# Every step of Algorithm 1 costs the same, whichever set it draws, because the noise is
+# a fixed multiple of the sensitivity of that set. So the sets may depend on earlier
+# releases at no cost. docs/guide/sketches.md has the proofs.
+
+
+Law = Literal["fixed", "norms", "largest"]
+LAWS: tuple[Law, ...] = ("fixed", "norms", "largest")
+
+
+class FollowingLaw:
+    """Set probabilities that depend on the last released gradient of each set.
+
+    A step draws the set S with probability
+    p(S) = explore · p̄(S) + (1 - explore) · a(S). Here p̄(S) is the probability of S
+    under the sampling, and a(S) is computed from released values only. While some sets
+    have never been drawn, a(S) is positive for these sets alone. After that, a(S)
+    depends on a score s(S). The score is the squared norm of the value that the last
+    step on S released, minus the expected squared norm of its noise. If this difference
+    is negative, s(S) is 0. Up to a factor that all sets share, s(S) estimates by how
+    much a step on S lowers the objective. ``"norms"`` makes a(S) proportional to √s(S)
+    (adaptive importance sampling). ``"largest"`` makes a(S) positive only for the set
+    with the largest score (the rule of Gauss and Southwell, with gradients of earlier
+    steps). If all scores are 0, a(S) is p̄(S).
+
+    Parameters
+    ----------
+    sampling : Sampling
+        The sampling that lists the sets and has the probabilities p̄.
+    law : {"norms", "largest"}
+        How a(S) depends on the scores.
+    explore : float
+        In (0, 1]. No set becomes much rarer than under p̄, because p ≥ explore · p̄.
+    """
+
+    def __init__(self, sampling: Sampling, law: Law, explore: float) -> None:
+        support, own = sampling.support, sampling.set_probabilities
+        check(
+            support is not None,
+            f"law={law!r} requires a sampling that lists its sets, got {sampling!r}.",
+        )
+        assert support is not None
+        assert own is not None
+        self._sets, self._own = support, own
+        self._law, self._explore = law, explore
+        self._index = {chosen.tobytes(): i for i, chosen in enumerate(support)}
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all releases. Call this before another run."""
+        self._scores = np.full(len(self._sets), np.nan)
+
+    def probabilities(self) -> FloatArray:
+        """Return the probability with which the next step draws each set."""
+        return self._explore * self._own + (1.0 - self._explore) * self._follow()
+
+    def _follow(self) -> FloatArray:
+        new = np.isnan(self._scores)
+        if new.any():
+            share = np.where(new, self._own, 0.0)
+        elif self._law == "norms":
+            share = np.sqrt(self._scores)
+        else:
+            share = (self._scores == self._scores.max()) * self._own
+        total = float(share.sum())
+        followed = total > 0 and (new.any() or self._scores.max() > 0)
+        return share / total if followed else self._own
+
+    def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
+        """Draw the sets of ``n_steps`` steps, each after the previous step's release.
+
+        Notes
+        -----
+        **Guarantee.** For all tables, each set is a function of public randomness and
+        of the values passed to `learn`, all of which were released.
+        """
+        for _ in range(n_steps):
+            cumulative = np.cumsum(self.probabilities())
+            place = rng.random() * cumulative[-1]
+            yield self._sets[int(np.searchsorted(cumulative, place, side="right"))]
+
+    def find_probability(self, at: IntArray) -> float:
+        """Return the probability with which the next step draws the set `at`."""
+        return float(self.probabilities()[self._index[at.tobytes()]])
+
+    def weigh(self, at: IntArray) -> float:
+        """Return explore · p̄(S)/p(S) ≤ 1 for the set S = `at` that was drawn.
+
+        The step drew S with probability p(S), and the sampling has probability p̄(S).
+        """
+        own = float(self._own[self._index[at.tobytes()]])
+        return self._explore * own / self.find_probability(at)
+
+    def learn(self, at: IntArray, released: Released) -> None:
+        """Update the score s(S) of the set S = `at` from the release of a step on S."""
+        if not isinstance(released, Released):
+            raise TypeError(
+                "Probabilities may depend only on released values, got "
+                f"{type(released).__name__}."
+            )
+        noise = np.broadcast_to(released.noise_std, released.values.shape)
+        score = float((released.values**2).sum() - (noise**2).sum())
+        self._scores[self._index[at.tobytes()]] = max(score, 0.0)

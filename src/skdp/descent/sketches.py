@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import hadamard
 
-from skdp.descent.adaptive import LAWS, FollowingLaw, Law
-from skdp.descent.geometry import Geometry, Prepared, Task, clip_to_box
-from skdp.descent.gram import fill_gram, make_prior, whiten
-from skdp.descent.threads import one_thread
+from skdp.descent.geometry import Geometry, Prepared, Task, clip_to_box, one_thread
+from skdp.descent.matrix import fill_gram, make_prior, whiten
+from skdp.descent.samplings import LAWS, FollowingLaw, Law
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, Layout, check
@@ -97,7 +96,7 @@ class Sketched(Geometry):
         The number that is added to every eigenvalue of A.
     law : {"fixed", "norms", "largest"}
         How S is drawn. ``"fixed"`` draws from the plan's sampling. The other laws
-        depend on the released gradients (`skdp.descent.adaptive`). They require a
+        depend on the released gradients (`skdp.descent.samplings`). They require a
         sampling that lists its sets.
     explore : float
         The share of the plan's own probabilities in an adaptive law.

@@ -25,11 +25,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from skdp.descent.sampling_checks import (
-    check_partition,
-    check_positive,
-)
-from skdp.descent.samplings import Sampling
+from skdp.descent.samplings import Sampling, check_partition, check_positive
 from skdp.schema import FloatArray, IntArray, check
 
 __all__ = ["from_bounds", "from_hessian", "is_valid", "is_valid_for_bounds"]

@@ -15,7 +15,7 @@ from skdp.engines.combined_codes import combine_codes
 from skdp.engines.cuda_kernels import MOST_COLUMNS
 from skdp.privacy.encoding import SPARSE_WIDTH, Chunk
 from skdp.schema import FloatArray, IntArray, Layout
-from skdp.schema.layout import Group
+from skdp.schema.schema import Group
 
 #: Chunks are joined until they have this many rows, so each sweep has enough work.
 SLAB_ROWS = 1 << 26

@@ -19,10 +19,10 @@ from skdp.engines.dask_persons import ClusterCounts
 from skdp.privacy.encoding import Records
 from skdp.privacy.persons import RowCounts
 from skdp.schema import IntArray, Layout, check
-from skdp.tables import arrays, folder, readers
-from skdp.tables.batches import check_rows
+from skdp.tables import arrays, readers
+from skdp.tables.batches import Exposure, check_rows
 from skdp.tables.csv import CSV
-from skdp.tables.exposures import Exposure
+from skdp.tables.files import list_files
 from skdp.tables.ids import GIVEN, Ids
 from skdp.tables.placed import PlacedColumn, PlacedTable, Read
 from skdp.tables.readers import Source, count_rows
@@ -234,7 +234,7 @@ def place_files(
             f"{what} must name a column of the files, because the workers of a cluster "
             f"read them, got {type(one).__name__}.",
         )
-    files = folder.list_files(given)
+    files = list_files(given)
     if files is None:
         files = [given if isinstance(given, CSV) else Path(given)]
     readers.open_file(files[0], None)  # refuses a file that is not there

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skdp.engines import kernels
-from skdp.models import formulas
+from skdp.models import losses
 from skdp.models.losses import Loss
 from skdp.privacy.queries import Slopes
 from skdp.schema import FloatArray, check
@@ -56,8 +56,8 @@ class Formula(NamedTuple):
         )
         parameters = np.zeros(7)
         parameters[kernels.UNIT] = margin_unit
-        parameters[kernels.LOW] = formulas.TABLE_LOW
-        parameters[kernels.STEPS] = formulas.TABLE_STEPS
+        parameters[kernels.LOW] = losses.TABLE_LOW
+        parameters[kernels.STEPS] = losses.TABLE_STEPS
         parameters[kernels.BOUND] = formula.bound
         parameters[kernels.TARGET] = formula.target_unit
         parameters[kernels.SCALE] = scale

@@ -12,7 +12,7 @@ They are compiled when a table first has such a column or a model first has such
 
 The compiler may reorder and fuse loops that only add exact integers (marked
 ``integers``), because such sums are exact in any order. Slopes are rounded, so their
-loops keep the order of operations of `models.formulas` and `SlopeGrid.units`, and give
+loops keep the order of operations of `models.losses` and `SlopeGrid.units`, and give
 the same bits.
 """
 
@@ -54,7 +54,7 @@ ONES, COLUMN, STRIDED, MATRIX, SPARSE, CODE8, CODE16, CURVE, SURFACE, FOUR = ran
 #: the address.
 KIND, SLOT, WIDTH, STRIDE, ADDRESS = range(5)
 
-#: Formulas of slopes, as `skdp.models.formulas` defines them. A bent residual is a
+#: Formulas of slopes, as `skdp.models.losses` defines them. A bent residual is a
 #: function of the residual that is read from a table.
 MEAN, RESIDUAL, BENT_RESIDUAL, RAMP, SOFTMAX = range(5)
 #: Parameters of a formula: the value of a margin unit, the start of the table, the
@@ -623,7 +623,7 @@ def _interpolate(
     values: Floats,
     index: npt.NDArray[np.int32],
 ) -> None:
-    """Replace each value v of a tile by `formulas.interpolate` at v.
+    """Replace each value v of a tile by `losses.interpolate` at v.
 
     `index` is working memory.
     """

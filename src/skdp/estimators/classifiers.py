@@ -10,9 +10,9 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
-from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.fit import PrivateLinearModel
 from skdp.estimators.fit_warnings import ScoreMixin
-from skdp.estimators.preparation import LEVELS
+from skdp.estimators.opening import LEVELS
 from skdp.models.losses import Logistic, Loss, SmoothedHinge, Softmax
 from skdp.privacy.encoding import Coded
 from skdp.schema import Categorical, FloatArray, Schema, Target, check
@@ -145,7 +145,7 @@ class LogisticRegression(PrivateClassifier):
         How a step is scaled: by a released matrix ("matrix"), or by one number per
         weight ("diagonal"). With "auto", the plan chooses.
     n_steps : int or "auto"
-        Number of steps. `skdp.planning.rule` computes the default.
+        Number of steps. `skdp.descent.rule` computes the default.
     slope_bound : float or "auto"
         Bound on each record's slope (the derivative of the loss), for regressors. The
         slopes of a classifier's loss are bounded already, so it takes only "auto".

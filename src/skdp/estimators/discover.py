@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from skdp.descent.plan import check_budget, check_budget_types, default_delta
 from skdp.engines.choice import place_table
-from skdp.estimators.display import show_work
-from skdp.estimators.inputs import accept_table, refuse_dates
-from skdp.estimators.labels import type_labels
-from skdp.estimators.preparation import (
+from skdp.estimators.opening import (
     KIND,
     LEVELS,
     NOTHING_FOUND,
     OpenedTable,
+    accept_table,
+    check_unit,
+    open_ledger,
+    refuse_dates,
+    reserve_budget,
+    type_labels,
 )
-from skdp.estimators.spending import open_ledger, reserve_budget
-from skdp.estimators.unit import check_unit
-from skdp.planning.plan import check_budget, check_budget_types, default_delta
+from skdp.estimators.progress import show_work
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, Numeric, Schema, check

@@ -29,11 +29,11 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 from scipy.special import ndtri
 
-from skdp.descent.gram import fill_gram
-from skdp.estimators.inputs import accept_column
-from skdp.planning import forecast
-from skdp.planning.plan import Plan, name_row_count
-from skdp.planning.plan_files import find_geometry
+from skdp.descent import forecast
+from skdp.descent.matrix import fill_gram
+from skdp.descent.plan import Plan, name_row_count
+from skdp.descent.plan_files import find_geometry
+from skdp.estimators.opening import accept_column
 from skdp.privacy.queries import GramPattern, name_counts, name_gram
 from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, split_hats
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from skdp.estimators.feature_map import convert_to_numbers
+from skdp.estimators.predict import convert_to_numbers
 from skdp.schema import Categorical, FloatArray, Numeric, Pair, Vector, check
 from skdp.tables.cells import MISSING, Levels, codes, is_exact, number
 
@@ -216,7 +216,7 @@ class _Graph:
 def _render_vector(
     graph: _Graph, column: Vector, cells: list[str], weights: FloatArray
 ) -> str:
-    """Scale rows as `skdp.schema.vectors.divide_by_norm` does, and apply weights."""
+    """Scale rows as `skdp.schema.columns.divide_by_norm` does, and apply weights."""
     rows = graph.node("Concat", *cells, axis=1)
     none, one = graph.constant(0.0), graph.constant(1.0)
     known = graph.node("Where", graph.node("IsNaN", rows), none, rows)

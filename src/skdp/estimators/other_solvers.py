@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skdp.descent.plan import Plan
+from skdp.descent.rule import make_penalty
 from skdp.models.losses import Loss
-from skdp.planning.decide import make_penalty
-from skdp.planning.plan import Plan
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness

@@ -5,14 +5,17 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
+from skdp.descent.plan import Plan, check_budget_types, default_delta
 from skdp.estimators.additive import find_estimator
-from skdp.estimators.balanced import BALANCED, BALANCED_SHARE
-from skdp.estimators.base import ESTIMATORS
-from skdp.estimators.decisions import COUNT_SHARE, KNOTS_SHARE
+from skdp.estimators.fit import COUNT_SHARE, ESTIMATORS, KNOTS_SHARE
+from skdp.estimators.opening import (
+    SCHEMA_IS_PUBLIC,
+    assume_given_count,
+    check_unit,
+    count_given,
+)
 from skdp.estimators.other_solvers import OWN
-from skdp.estimators.preparation import SCHEMA_IS_PUBLIC
-from skdp.estimators.unit import assume_given_count, check_unit, count_given
-from skdp.planning.plan import Plan, check_budget_types, default_delta
+from skdp.estimators.weights import BALANCED, BALANCED_SHARE
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import Schema, check, toml_files
 

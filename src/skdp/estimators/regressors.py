@@ -12,16 +12,14 @@ from sklearn import metrics
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.fit import PrivateLinearModel
 from skdp.estimators.fit_warnings import ScoreMixin
-from skdp.estimators.inputs import accept_column, check_pair
-from skdp.estimators.preparation import RANGE
+from skdp.estimators.opening import RANGE, accept_column, check_pair
 from skdp.models.losses import Huber, Loss, Poisson, Squared
 from skdp.schema import FloatArray, Numeric, Schema, Target, check
 from skdp.tables import readers
-from skdp.tables.batches import check_rows
+from skdp.tables.batches import Exposure, check_rows, divide_counts
 from skdp.tables.cells import numbers
-from skdp.tables.exposures import Exposure, divide_counts
 
 
 def check_numeric_target(target: Target) -> Numeric:

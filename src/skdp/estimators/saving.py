@@ -1,24 +1,4 @@
-"""Save fitted models as directories of text files, and load them, without pickle.
-
-A saved model is a directory of three files:
-
-``model.json``
-    Format and versions, the estimator's name and parameters, the weights in full
-    precision, their standard errors, and a summary of the plan.
-``schema.toml``
-    The public description that was used, as `skdp.schema.toml_files` writes it.
-``privacy.json``
-    The privacy record: budget, neighbouring relation, assumptions, every release, and
-    the digest of the plan.
-
-Loading executes nothing. It reads numbers and strings through typed forms
-(`skdp.typed_files`), and recomputes the ε that the releases add up to. A seed is never
-written.
-
-The entry of a ledger that paid for a model has a digest of all that the three files say
-(`model_digest`), except `COSMETIC`. So whatever is changed in them, `skdp.verify`
-notices, if it is given the ledger.
-"""
+"""Save and load models: model.json, schema.toml and privacy.json."""
 
 from __future__ import annotations
 
@@ -29,7 +9,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -37,17 +17,19 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 import numpy as np
 import sklearn
-from msgspec import Meta
+from msgspec import Meta, structs
 
 import skdp
-from skdp.estimators import privacy_json, standard_errors
-from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
+from skdp.descent.plan_files import plan_summary, summary_digest
+from skdp.estimators import standard_errors
 from skdp.estimators.classifiers import PrivateClassifier
-from skdp.estimators.labels import check_labels, sort_target
-from skdp.estimators.privacy_json import RecordForm, Size
+from skdp.estimators.fit import ESTIMATORS, PrivateLinearModel
+from skdp.estimators.opening import check_labels, sort_target
+from skdp.ledger import transcript_digest
 from skdp.ledger.digests import content_digest
-from skdp.planning.plan_files import plan_summary
-from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.budget import Event, PrivacyRecord
+from skdp.privacy.queries import Neighbours
+from skdp.privacy.selection import SearchRecord
 from skdp.schema import Categorical, Layout, Schema, check, toml_files
 from skdp.typed_files import (
     Count,
@@ -61,6 +43,150 @@ from skdp.typed_files import (
     to_python,
     write_json,
 )
+
+# ---- Convert a privacy record to privacy.json and back
+#
+# The releases in a file must add up to the ε that the file states. The file also has
+# the digest of the plan that was run and the digest of the released values.
+# `model_digest` covers the whole file and the model. A ledger's entry contains that
+# digest, so a saved model can be compared with the ledger.
+
+
+#: Largest number of trials of a search.
+MOST_TRIALS = 10**6
+#: Zero, or a number whose square is neither infinite nor rounded to zero.
+Size = Annotated[float, Meta(ge=0, le=1e100)]
+#: A probability below one.
+Probability = Annotated[float, Meta(ge=0, lt=1)]
+
+
+class ReleaseForm(Form, frozen=True, kw_only=True):
+    """A release (`Event`), and the number of times that it was made."""
+
+    query: str
+    times: Annotated[int, Meta(ge=1, le=1 << 53)]
+    sensitivity: Size
+    noise_multiplier: Size
+    n_draws: Count
+    delta: Probability
+
+    def __post_init__(self) -> None:
+        least = min(self.sensitivity or 1.0, self.noise_multiplier or 1.0)
+        check(least >= 1e-100, "a sensitivity or noise multiplier is below 1e-100")
+
+
+class SearchForm(Form, frozen=True, kw_only=True):
+    """The parameters of the search that chose the model."""
+
+    n_trials: Annotated[int, Meta(ge=1, le=MOST_TRIALS)]
+    stop: Annotated[float, Meta(gt=1 / MOST_TRIALS, le=1)] | None
+
+
+class RecordForm(Form, frozen=True, kw_only=True):
+    """The content of privacy.json.
+
+    It describes a `PrivacyRecord`, or a `SearchRecord` if `search` is not None.
+    """
+
+    search: SearchForm | None
+    plan_digest: str
+    transcript_digest: str
+    epsilon: Epsilon
+    delta: Annotated[float, Meta(gt=0, lt=1)]
+    neighbours: Neighbours
+    reserved_delta: Probability
+    seeded: bool
+    assumptions: list[str]
+    releases: list[ReleaseForm]
+    spent_epsilon: Epsilon
+    unit: str | None = None
+
+
+def make_record_form(record: PrivacyRecord, summary: dict[str, Any]) -> RecordForm:
+    """Return a record and the digest of its plan as the content of privacy.json."""
+    search = None
+    if isinstance(record, SearchRecord):
+        search = SearchForm(n_trials=record.n_trials, stop=record.stop)
+    return RecordForm(
+        search=search,
+        plan_digest=summary_digest(summary),
+        transcript_digest=transcript_digest(record),
+        epsilon=to_json(record.epsilon),
+        delta=record.delta,
+        neighbours=record.neighbours,
+        reserved_delta=record.reserved_delta,
+        seeded=bool(record.seeded),
+        assumptions=list(record.assumptions),
+        releases=[
+            ReleaseForm(times=times, **asdict(event))
+            for event, times in record.events.items()
+        ],
+        spent_epsilon=to_json(record.spent_epsilon),
+        unit=record.unit,
+    )
+
+
+def read_record_form(form: RecordForm, summary: dict[str, Any]) -> PrivacyRecord:
+    """Return the privacy record that privacy.json describes.
+
+    Refuse the file if it belongs to another plan, if its releases do not add up to the
+    stated ε, or if this ε exceeds the budget.
+    """
+    check(
+        form.plan_digest == summary_digest(summary),
+        "privacy.json and model.json have different plans. One of them was changed.",
+    )
+    common: dict[str, Any] = {
+        "epsilon": float(form.epsilon),
+        "delta": form.delta,
+        "neighbours": form.neighbours,
+        "assumptions": tuple(form.assumptions),
+        "seeded": form.seeded,
+        "reserved_delta": form.reserved_delta,
+        "transcript_digest": form.transcript_digest,
+        "unit": form.unit,
+    }
+    search = None if form.search is None else structs.asdict(form.search)
+    record = PrivacyRecord(**common) if not search else SearchRecord(**search, **common)
+    for release in form.releases:
+        values = structs.asdict(release)
+        times = values.pop("times")
+        record.events[Event(**values)] = times
+    claimed = float(form.spent_epsilon)
+    check(
+        record.spent_epsilon == claimed,
+        f"privacy.json says that ε = {claimed:g} was spent, but its releases add up to "
+        f"{record.spent_epsilon:g}. It was changed.",
+    )
+    check(
+        claimed <= record.epsilon * (1 + 1e-9),
+        f"privacy.json has a budget of ε = {record.epsilon:g} but spends {claimed:g}. "
+        "It was changed.",
+    )
+    return record
+
+
+# ---- Save fitted models as directories of text files, and load them, without pickle
+#
+# A saved model is a directory of three files:
+#
+# ``model.json``
+#     Format and versions, the estimator's name and parameters, the weights in full
+#     precision, their standard errors, and a summary of the plan.
+# ``schema.toml``
+#     The public description that was used, as `skdp.schema.toml_files` writes it.
+# ``privacy.json``
+#     The privacy record: budget, neighbouring relation, assumptions, every release, and
+#     the digest of the plan.
+#
+# Loading executes nothing. It reads numbers and strings through typed forms
+# (`skdp.typed_files`), and recomputes the ε that the releases add up to. A seed is
+# never written.
+#
+# The entry of a ledger that paid for a model has a digest of all that the three files
+# say (`model_digest`), except `COSMETIC`. So whatever is changed in them, `skdp.verify`
+# notices, if it is given the ledger.
+
 
 F = TypeVar("F")
 #: What a model's digest leaves out of model.json, and why. White space, the order of
@@ -144,7 +270,7 @@ def save(model: PrivateLinearModel, directory: str | PathLike[str]) -> None:
     about = make_form(model)
     about.check_plan()  # `load` would refuse it
     check_labels(model.schema_.target_column)  # `load` would refuse them
-    record = privacy_json.make_form(model.privacy_, about.plan)
+    record = make_record_form(model.privacy_, about.plan)
     texts = {
         "model.json": write_json(about, "The model cannot be saved"),
         "schema.toml": toml_files.dumps(model.schema_),
@@ -219,7 +345,7 @@ def read_saved(source: Path) -> Saved:
 def make_model(saved: Saved) -> PrivateLinearModel:
     """Make a fitted estimator from the content of a saved model."""
     model = make_unrecorded(saved)
-    model.privacy_ = privacy_json.read_form(saved.record, saved.about.plan)
+    model.privacy_ = read_record_form(saved.record, saved.about.plan)
     return model
 
 
@@ -295,7 +421,7 @@ def model_digest(model: PrivateLinearModel, record: PrivacyRecord | None = None)
         The privacy record, if the model does not have it yet.
     """
     about = make_form(model, write_schema=lambda _: None)
-    form = privacy_json.make_form(record or model.privacy_, about.plan)
+    form = make_record_form(record or model.privacy_, about.plan)
     given = model.schema
     own = None if given is None else find_own_schema(model)
     return _digest(about, form, model.schema_, own)

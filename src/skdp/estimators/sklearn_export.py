@@ -24,14 +24,14 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from skdp.estimators.feature_map import (
+from skdp.estimators.predict import (
     convert_to_text,
     expand_pair,
     read_levels,
     read_numbers,
 )
 from skdp.schema import Categorical, FloatArray, Numeric, Pair, Vector, check
-from skdp.schema.vectors import divide_by_norm
+from skdp.schema.columns import divide_by_norm
 from skdp.tables.readers import import_library
 
 

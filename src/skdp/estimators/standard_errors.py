@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, structs
 
-from skdp.estimators.feature_map import centre_categories, convert_to_user_units
-from skdp.estimators.record_weights import make_weighting
+from skdp.descent.plan import Plan
+from skdp.estimators.predict import centre_categories, convert_to_user_units
+from skdp.estimators.weights import make_weighting
 from skdp.inference import covariances
-from skdp.planning.plan import Plan
 from skdp.schema import FloatArray, Layout, Pair, check
 from skdp.typed_files import Form
 
@@ -245,7 +245,7 @@ def compute_class_effects(model: Any) -> FloatArray:
     """Return the centred coefficients of each output, shape (width + 1, k).
 
     The intercept is last. The categories of each column are relative to their mean, and
-    the mean is part of the intercept. `skdp.estimators.purified` says what the effects
+    the mean is part of the intercept. `skdp.estimators.additive` says what the effects
     of an additive model are. If there are several classes, the coefficients of each
     class are relative to the mean of all classes. Centring changes no prediction.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skdp.estimators.preparation import OpenedTable
+from skdp.estimators.opening import OpenedTable
 from skdp.privacy.persons import SomePersons, find_buckets
 from skdp.privacy.randomness import Randomness
 from skdp.schema import IntArray, check, check_integer

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, ndtri
 
-from skdp.evaluation.metrics import METRICS, ScoreMetric
+from skdp.evaluation.metrics import CURVE, METRICS, Scale, ScoreMetric
 from skdp.evaluation.results import Bin, Score
 from skdp.evaluation.score_cells import Column, estimate_counts
-from skdp.evaluation.score_formulas import CURVE, Scale
 from skdp.schema import FloatArray
 
 #: Number of plausible counts for which a score is computed.

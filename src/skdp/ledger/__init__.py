@@ -7,10 +7,8 @@ the run that an entry paid for.
 """
 
 from skdp.ledger.digests import released_digest, schema_digest, transcript_digest
-from skdp.ledger.entries import Entry
-from skdp.ledger.ledger import Ledger
-from skdp.ledger.log import Head, LedgerError
-from skdp.ledger.reservations import Reservation, refuse_unpaid
+from skdp.ledger.ledger import Ledger, Reservation, refuse_unpaid
+from skdp.ledger.log import Entry, Head, LedgerError
 
 __all__ = [
     "Entry",

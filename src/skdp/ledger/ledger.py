@@ -1,19 +1,4 @@
-"""Define the ledger: a file that keeps a table's total budget and is charged by fits.
-
-A ledger is made once with a ceiling (ε, δ) and a neighbour relation. Each fit
-*reserves* its whole budget before it reads a record. Afterwards it *settles* the
-reservation, which lowers the charge to what was spent. If the process is killed before
-that, the full reservation stays charged. A request above the ceiling is refused before
-a record is read. (If the number of rows is public, rows may be counted first.) Scores
-that scikit-learn's searches compute from held-out rows are not charged to a ledger.
-
-**Parts of the table.** The guarantee is about the table that the ledger belongs to. It
-covers a fit on a part of the table if other records do not affect whether a record is
-in that part. ``KFold`` splits by position. It is covered under zero-out and
-replace-one, but not under add-remove, where an additional record moves the others.
-``StratifiedKFold``, scikit-learn's default for classifiers, looks at all labels and is
-never covered.
-"""
+"""Keep the total budget of a table."""
 
 from __future__ import annotations
 
@@ -21,24 +6,318 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-from skdp.ledger.ceiling import Amount, Terms, round_towards
-from skdp.ledger.digests import schema_digest
-from skdp.ledger.entries import (
+from skdp.ledger.ceiling import NOTHING, Amount, Terms, find_epsilon, round_towards
+from skdp.ledger.digests import released_digest, schema_digest
+from skdp.ledger.log import (
     Entry,
+    Head,
+    LedgerError,
+    Log,
     Requester,
     check_label,
     export_entries,
     new_entry,
+    read_clock,
 )
-from skdp.ledger.log import Head, LedgerError, Log
-from skdp.ledger.reservations import Reservation, refuse_unpaid
-from skdp.ledger.totals import Totals
-from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
+from skdp.privacy.budget import ALLOWED_DRAWS, BudgetError, PrivacyRecord
 from skdp.privacy.queries import Neighbours
 from skdp.schema import Schema, check
+
+# ---- Add up the entries of a ledger exactly
+
+
+@dataclass
+class Totals:
+    """The exact sums of all costs in a ledger. Each new entry updates them."""
+
+    head: Head = field(default_factory=Head)
+    terms: Terms | None = None
+    spent: Amount = NOTHING
+    unsettled: dict[int, Amount] = field(default_factory=dict)
+    table: str | None = None
+    schemas: frozenset[str] = frozenset()
+    kept: list[Entry] | None = None
+
+    @property
+    def left(self) -> Amount:
+        """The part of the ceiling, the ledger's total budget, that is not spent yet."""
+        return (
+            NOTHING if self.terms is None else self.terms.ceiling.plus(self.spent, -1)
+        )
+
+    def affordable(self, delta: float, reserved_delta: float = 0.0) -> float:
+        """Return the largest ε, to four digits, that is left for a fit with this δ."""
+        own = (self.terms.delta, self.terms.reserved_delta) if self.terms else None
+        if self.terms and self.spent == NOTHING and own == (delta, reserved_delta):
+            return self.terms.epsilon  # such a fit gets the ledger's own μ²
+        return find_epsilon(self.left, delta, reserved_delta)
+
+    def describe(self, terms: Terms) -> str:
+        """Describe how much of the ceiling is spent and how much is left."""
+        spent = self.spent
+        lines = [
+            f"table: {self.table}",
+            f"ceiling: ({terms.epsilon:g}, {terms.delta:g})-differential privacy, "
+            f"neighbouring tables: {terms.neighbours}"
+            + ("" if terms.unit is None else f", of one person ({terms.unit})"),
+            f"spent: ε = {terms.epsilon_of(spent):.6g}, from μ² = "
+            f"{float(spent.mu_squared):.6g} of {terms.mu_squared:.6g} and δ = "
+            f"{float(spent.delta):.3g} of {terms.reserved_delta:.3g}",
+            f"left: enough for ε = {self.affordable(terms.delta):.4g} at δ = "
+            f"{terms.delta:g}",
+            f"unsettled reservations, counted in full: {len(self.unsettled)}",
+            f"head: {self.head}",
+        ]
+        return "\n".join(lines)
+
+    def refuse_relation(self, neighbours: str, unit: str | None, path: str) -> None:
+        """Raise LedgerError if a fit's neighbours or unit differ from the ledger's."""
+        terms = self.terms
+        assert terms is not None  # the first entry has them
+        if neighbours != terms.neighbours:
+            raise LedgerError(
+                f"The ledger {path!r} is for {terms.neighbours} neighbours, got "
+                f"{neighbours!r}. Costs under different relations do not add up."
+            )
+        if unit != terms.unit:
+            raise LedgerError(
+                f"The unit of the ledger {path!r} is {terms.unit or 'one row'}, got "
+                f"{unit or 'one row'}. Costs for different units do not add up. "
+                "Make another ledger, with unit= or `skdp ledger make --unit`."
+            )
+
+    def refuse_schema(self, digest: str | None, path: str) -> None:
+        """Raise LedgerError if the ledger does not accept the schema of this digest."""
+        if digest is not None and self.schemas and digest not in self.schemas:
+            raise LedgerError(
+                f"The ledger {path!r} accepts only certain schemas of the table "
+                f"{self.table!r}. This schema has other column names, types, bounds or "
+                "classes. If it describes the same table, add it with "
+                "ledger.admit(schema) or `skdp ledger admit`."
+            )
+
+    def refuse_excess(
+        self, wanted: Amount, delta: float, query: str, path: str
+    ) -> None:
+        """Raise BudgetError if `wanted` is more than what is left.
+
+        The message names the largest ε that a fit with this δ can still have.
+        """
+        left, kept = self.left, self.terms.reserved_delta if self.terms else 0.0
+        if wanted.within(left):
+            return
+        wanted_delta = float(wanted.delta)
+        if wanted.delta > left.delta:
+            why = (
+                f"δ = {wanted_delta:.3g} for releases that are not Gaussian, but "
+                f"only {float(left.delta):.3g} of the {kept:.3g} set aside for them is "
+                "left. This part of δ is fixed when a ledger is made (reserved_delta=, "
+                "or `skdp ledger make --reserved-delta`). A fit whose schema lists all "
+                "categories and classes does not need it"
+            )
+        elif wanted.n_draws > left.n_draws:
+            why = (
+                f"{wanted.n_draws} draws of noise, but only {left.n_draws} are left. "
+                "Fits that were killed count with all draws they reserved"
+            )
+        else:
+            most = self.affordable(delta, wanted_delta)
+            why = (
+                f"μ² = {float(wanted.mu_squared):.6g}, but "
+                f"only {float(left.mu_squared):.6g} is left. At δ = {delta:g}, "
+                f"epsilon={most:.4g} is affordable"
+            )
+            if self.terms is not None and most > self.terms.epsilon:
+                why += (
+                    f", which is above the ledger's ε = {self.terms.epsilon:g} only "
+                    "because the fit's δ is smaller"
+                )
+        n = len(self.unsettled)
+        many = "1 unsettled reservation counts" if n == 1 else ""
+        many = many or f"{n} unsettled reservations count"
+        also = f" ({many} in full)" if n else ""
+        raise BudgetError(f"{query} asks the ledger {path!r} for {why}{also}.")
+
+    def take(self, head: Head, text: str) -> None:
+        """Add one entry to the sums.
+
+        If the text is not a valid next entry, raise ValueError and change nothing.
+        """
+        entry = Entry.read(head, text)
+        amount, spent, seq = entry.amount, self.spent, head.size - 1
+        check(
+            (entry.kind == "open") == (seq == 0), "only the first entry has kind 'open'"
+        )
+        check(
+            (entry.terms is None) == (seq > 0), "only the first entry states the terms"
+        )
+        terms = self.terms or entry.terms
+        assert terms is not None  # the first entry has them
+        if self.terms is None:
+            terms.check()
+        check(
+            (entry.table is None) == (seq > 0), "only the first entry names the table"
+        )
+        check(entry.neighbours == terms.neighbours, "the neighbour relation differs")
+        settles = entry.kind in ("commit", "stop")
+        named = entry.of is not None
+        check(settles == named, "only settlements have the field 'of'")
+        check(
+            entry.released is None or entry.kind == "commit",
+            "only a commit states what was released",
+        )
+        if settles:
+            check(entry.of in self.unsettled, "the reservation is not open")
+            reserved = self.unsettled[entry.of or 0]
+            check(amount.within(reserved), "more was spent than reserved")
+            spent = spent.plus(amount).plus(reserved, -1)
+        elif entry.kind == "reserve":
+            spent = spent.plus(amount)
+        else:
+            check(amount == NOTHING, "only reservations add to the cost")
+        check(spent.within(terms.ceiling), "the sums exceed the ceiling")
+        if entry.kind == "reserve":
+            self.unsettled[seq] = amount
+        elif entry.of is not None:
+            self.unsettled.pop(entry.of, None)
+        if entry.schema is not None and entry.kind in ("open", "admit"):
+            self.schemas |= {entry.schema}
+        self.table = self.table or entry.table
+        if self.kept is not None:
+            self.kept.append(entry)
+        self.head, self.terms, self.spent = head, terms, spent
+
+
+# ---- Reserve a part of a ledger's budget, and settle the reservation after the run
+
+
+class Reservation:
+    """A reserved part of a ledger's budget, made by `Ledger.reserve`.
+
+    The full amount is charged until the reservation is settled. The attributes below
+    are written to the entry that settles it.
+
+    Attributes
+    ----------
+    plan : str, optional
+        SHA-256 digest of the plan that was run.
+    released : str, optional
+        SHA-256 digest of what was released. By default `settle_record` computes it from
+        the privacy record.
+    schema : Schema, optional
+        The schema that was used, if it was inferred during the fit.
+    """
+
+    def __init__(self, ledger: Ledger, seq: int, amount: Amount, query: str) -> None:
+        self.ledger, self.seq, self.amount, self.query = ledger, seq, amount, query
+        self._time = read_clock()  # no record has been read yet
+        self.plan: str | None = None
+        self.released: str | None = None
+        self.schema: Any = None
+
+    def settle(
+        self,
+        mu_squared: float,
+        delta: float = 0.0,
+        *,
+        n_draws: int | None = None,
+        kind: Literal["commit", "stop"] = "commit",
+    ) -> None:
+        """Replace the reserved amount by what was spent.
+
+        If more was spent than was reserved, raise ValueError and keep the reservation.
+
+        Parameters
+        ----------
+        mu_squared, delta : float
+            Sums of μ² and of δ over all releases that were made.
+        n_draws : int, optional
+            Number of noise values drawn, by default the reserved number.
+        kind : {"commit", "stop"}
+            "commit" if the fit ended without an error, "stop" otherwise.
+        """
+        draws = self.amount.n_draws if n_draws is None else n_draws
+        amount = Amount.of(mu_squared, delta, draws)
+        check(
+            amount.within(self.amount),
+            f"{self.query} spent more than it reserved. The reservation stays charged.",
+        )
+        check(
+            kind in ("commit", "stop"),
+            f"kind must be 'commit' or 'stop', got {kind!r}.",
+        )
+        digest = None if self.schema is None else schema_digest(self.schema)
+        entry = new_entry(
+            kind,
+            self.query,
+            self.ledger.terms,
+            amount,
+            requester=self.ledger.requester,
+            schema=digest,
+            plan=self.plan,
+            released=self.released if kind == "commit" else None,
+            of=self.seq,
+            time=self._time,
+        )
+        totals = self.ledger._totals
+
+        def decide() -> Entry:
+            check(
+                self.seq in totals.unsettled,
+                f"The reservation for {self.query!r} is already settled.",
+            )
+            return entry
+
+        self.ledger._append(decide)
+
+    def settle_record(
+        self, record: PrivacyRecord, kind: Literal["commit", "stop"]
+    ) -> None:
+        """Replace the reserved amount by a privacy record's total cost, rounded up."""
+        refuse_unpaid(record.epsilon, record.seeded)
+        self.released = self.released or released_digest(record)
+        spent, events = record.spent * (1 + 2.0**-40), record.events.items()
+        delta = math.fsum(times * event.delta for event, times in events)
+        draws = sum(times * event.n_draws for event, times in events)
+        most = float(self.amount.mu_squared), float(self.amount.delta)
+        self.settle(min(spent, most[0]), min(delta, most[1]), n_draws=draws, kind=kind)
+
+
+def refuse_unpaid(epsilon: float, seeded: bool) -> None:
+    """Refuse a fit that has no noise or has a seed, because it claims no privacy."""
+    check(
+        epsilon < math.inf,
+        "A fit with epsilon=inf has no noise and cannot be charged to a ledger. For "
+        "public data, leave the ledger out.",
+    )
+    check(
+        not seeded,
+        "A seeded fit claims no privacy and cannot be charged to a ledger. Leave "
+        "random_state out. If the data is public, leave the ledger out instead.",
+    )
+
+
+# ---- Define the ledger: a file that keeps a table's total budget and is charged by
+# fits
+#
+# A ledger is made once with a ceiling (ε, δ) and a neighbour relation. Each fit
+# *reserves* its whole budget before it reads a record. Afterwards it *settles* the
+# reservation, which lowers the charge to what was spent. If the process is killed
+# before that, the full reservation stays charged. A request above the ceiling is
+# refused before a record is read. (If the number of rows is public, rows may be counted
+# first.) Scores that scikit-learn's searches compute from held-out rows are not charged
+# to a ledger.
+#
+# **Parts of the table.** The guarantee is about the table that the ledger belongs to.
+# It covers a fit on a part of the table if other records do not affect whether a record
+# is in that part. ``KFold`` splits by position. It is covered under zero-out and
+# replace-one, but not under add-remove, where an additional record moves the others.
+# ``StratifiedKFold``, scikit-learn's default for classifiers, looks at all labels and
+# is never covered.
 
 
 class Ledger:

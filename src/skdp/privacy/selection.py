@@ -1,61 +1,148 @@
-r"""Compute the privacy cost of choosing the best of several private trials.
-
-A *trial* draws a candidate at random, fits it and releases a score. A trial is μ-GDP.
-The search makes K trials. It returns the trial with the best score and nothing about
-the other trials [1]_, [2]_. K has a truncated negative binomial law. Toss coins that
-succeed with probability γ, and count the failures before the r-th success. K is this
-count, given that it is not 0. Here r = `SHAPE`. The generating function f of K has the
-derivative
-
-.. math:: f'(1 - u) = m (γ / (γ + (1-γ) u))^{r+1} , m = E[K] = r (1-γ)/(γ (1-γ^r)) .
-
-**Theorem.** Let P and P' be the laws of a trial's output on two neighbouring tables.
-Let δ_Q be a privacy curve of the trials, which means that P(E) ≤ e^ε P'(E) + δ_Q(ε) for
-all ε ≥ 0, all events E and both orders of the tables. Let C ≥ 1 satisfy δ_Q(log C) ≤
-(C - 1) γ/(1-γ). Then the search is (ε + (r+1) log C, m δ_Q(ε))-differentially private
-for all ε ≥ 0.
-
-*Proof.* Order outcomes y by score, break ties at random, and let u(y) be the
-probability that a trial is better than y. The best of K trials has the law g(u) dP with
-g(u) = E[K (1-u)^{K-1}] = f'(1 - u), which is at most m. On the other table
-u' ≤ C u + δ_Q(log C), so γ + (1-γ) u' ≤ γ + (1-γ) C u + (C-1) γ = C (γ + (1-γ) u), and
-hence g(u) ≤ C^{r+1} g(u'). For an event E,
-
-.. math:: ∫_E g(u) dP - C^{r+1} e^ε ∫_E g(u') dP'
-   ≤ ∫_E g(u) (dP - e^ε dP') ≤ m δ_Q(ε) . ∎
-
-The number of trials is not returned. The run time may reveal it, but the run time is
-not protected. The number of trials is drawn exactly (`number_of_trials`), and so is the
-candidate of each trial. This is possible because γ is a float, hence a fraction, and
-`privacy.coins` tosses coins with exact fractional probabilities.
-
-At a δ of 1e-6 and E[K] = 20, the search costs as much as one release with about twice
-the μ of a trial. 20 trials in sequence would cost √20 times the μ of a trial. Near
-ε = 0, however, the curve of the search is no better than the curve of E[K] trials in
-sequence. The smallest Gaussian curve above it has about √E[K] times the μ of a trial. A
-ledger adds up Gaussian curves, so a random search would have no advantage in a ledger,
-and ledgers do not support it.
-
-References
-----------
-.. [1] N. Papernot, T. Steinke, "Hyperparameter tuning with Rényi differential privacy",
-   ICLR 2022.
-.. [2] A. Koskela, R. Redberg, Y.-X. Wang, "Privacy profiles for private selection",
-   ICML 2024. They use curves instead of Rényi divergences, as we do; our C is smaller.
-"""
+"""Choose privately: exact coins, one candidate of many, the best of several trials."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from skdp.privacy import accountant
 from skdp.privacy.budget import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
-from skdp.privacy.coins import Coins
+from skdp.privacy.randomness import Randomness
 from skdp.schema import check, count_in_words
+
+# ---- Toss coins and draw integers with exact probabilities
+#
+# The random bits come from the same source as all other noise. A probability is a
+# fraction of two integers, and a uniform integer below a bound is drawn by rejection,
+# so nothing is computed in floating point. The probabilities are exact, so the
+# accountant need not allow for sampling errors.
+
+
+#: Number of random 64-bit words to fetch at a time.
+WORDS = 512
+
+
+class Coins:
+    """Coins tossed with the random bits of a run. Each bit is used only once."""
+
+    def __init__(self, noise: Randomness) -> None:
+        self._noise = noise
+        self._pool: list[int] = []
+
+    def draw_below(self, bound: int) -> int:
+        """Return a uniform integer in [0, bound).
+
+        Notes
+        -----
+        **Guarantee.** For every bound ≥ 1, each integer has probability exactly
+        1/bound, and draws are independent.
+        """
+        bits = (bound - 1).bit_length()
+        while True:
+            value, left = 0, bits
+            while left > 0:
+                if not self._pool:
+                    self._pool = self._noise.words(WORDS).tolist()
+                value, left = (value << 64) + self._pool.pop(), left - 64
+            value >>= -left
+            if value < bound:
+                return value
+
+    def toss(self, chance: Fraction) -> bool:
+        """Return True with a probability of exactly `chance`."""
+        return self.draw_below(chance.denominator) < chance.numerator
+
+
+# ---- The exponential mechanism on integers, without logarithms or floating point
+#
+# A candidate is proposed uniformly at random and accepted with probability
+# exp(-rate·(best - score)). This is repeated until a candidate is accepted. A candidate
+# is therefore chosen with probability ∝ exp(rate·score). Whether to accept is decided
+# by a coin that shows heads with probability exp(-γ) for a fraction γ. Algorithm 1 of
+# Canonne, Kamath, Steinke (2020) tosses such coins with uniform random bits.
+
+
+class _ExponentialCoins(Coins):
+    """Coins that show heads with probability exp(-γ)."""
+
+    def toss(self, gamma: Fraction) -> bool:
+        """Return True with probability exp(-gamma)."""
+        while gamma > 1:
+            if not self._toss_below_one(Fraction(1)):
+                return False
+            gamma -= 1
+        return self._toss_below_one(gamma)
+
+    def _toss_below_one(self, gamma: Fraction) -> bool:
+        k = 1
+        while self.draw_below(gamma.denominator * k) < gamma.numerator:
+            k += 1
+        return k % 2 == 1
+
+
+def choose(scores: Sequence[int], rate: Fraction, noise: Randomness) -> int:
+    """Draw an index i with probability ∝ exp(rate·scores[i]).
+
+    Notes
+    -----
+    **Guarantee.** For all pairs of neighbouring tables between which each score differs
+    by at most s, the privacy losses of all indices lie in one interval of length
+    2·rate·s, as `profiles.bounded_range_mu` requires. The privacy loss of an index is
+    the logarithm of the ratio of its probabilities on the two tables.
+    """
+    coins, best = _ExponentialCoins(noise), max(scores)
+    while True:
+        proposed = coins.draw_below(len(scores))
+        if coins.toss(rate * (best - scores[proposed])):
+            return proposed
+
+
+# ---- Compute the privacy cost of choosing the best of several private trials
+#
+# A *trial* draws a candidate at random, fits it and releases a score. A trial is μ-GDP.
+# The search makes K trials. It returns the trial with the best score and nothing about
+# the other trials [1]_, [2]_. K has a truncated negative binomial law. Toss coins that
+# succeed with probability γ, and count the failures before the r-th success. K is this
+# count, given that it is not 0. Here r = `SHAPE`. The generating function f of K has
+# the derivative
+#
+# .. math:: f'(1 - u) = m (γ / (γ + (1-γ) u))^{r+1} , m = E[K] = r (1-γ)/(γ (1-γ^r)) .
+#
+# **Theorem.** Let P and P' be the laws of a trial's output on two neighbouring tables.
+# Let δ_Q be a privacy curve of the trials, which means that P(E) ≤ e^ε P'(E) + δ_Q(ε)
+# for all ε ≥ 0, all events E and both orders of the tables. Let C ≥ 1 satisfy δ_Q(log
+# C) ≤ (C - 1) γ/(1-γ). Then the search is (ε + (r+1) log C, m δ_Q(ε))-differentially
+# private for all ε ≥ 0.
+#
+# *Proof.* Order outcomes y by score, break ties at random, and let u(y) be the
+# probability that a trial is better than y. The best of K trials has the law g(u) dP
+# with g(u) = E[K (1-u)^{K-1}] = f'(1 - u), which is at most m. On the other table u' ≤
+# C u + δ_Q(log C), so γ + (1-γ) u' ≤ γ + (1-γ) C u + (C-1) γ = C (γ + (1-γ) u), and
+# hence g(u) ≤ C^{r+1} g(u'). For an event E,
+#
+# .. math:: ∫_E g(u) dP - C^{r+1} e^ε ∫_E g(u') dP'
+#    ≤ ∫_E g(u) (dP - e^ε dP') ≤ m δ_Q(ε) . ∎
+#
+# The number of trials is not returned. The run time may reveal it, but the run time is
+# not protected. The number of trials is drawn exactly (`number_of_trials`), and so is
+# the candidate of each trial. This is possible because γ is a float, hence a fraction,
+# and `privacy.selection` tosses coins with exact fractional probabilities.
+#
+# At a δ of 1e-6 and E[K] = 20, the search costs as much as one release with about twice
+# the μ of a trial. 20 trials in sequence would cost √20 times the μ of a trial. Near ε
+# = 0, however, the curve of the search is no better than the curve of E[K] trials in
+# sequence. The smallest Gaussian curve above it has about √E[K] times the μ of a trial.
+# A ledger adds up Gaussian curves, so a random search would have no advantage in a
+# ledger, and ledgers do not support it.
+#
+# References ---------- .. [1] N. Papernot, T. Steinke, "Hyperparameter tuning with
+# Rényi differential privacy", ICLR 2022. .. [2] A. Koskela, R. Redberg, Y.-X. Wang,
+# "Privacy profiles for private selection", ICML 2024. They use curves instead of Rényi
+# divergences, as we do; our C is smaller.
+
 
 #: The parameter r of the law of the number of trials. With r = 1 the law is geometric
 #: and often gives a single trial. Larger values cost more privacy. With r = 3 and an

@@ -17,15 +17,14 @@ from typing import Any, cast
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
+from skdp.descent.forecast import forecast, format_range, linearise_cost
+from skdp.descent.plan import Plan
+from skdp.descent.rule import replan
 from skdp.estimators import plots
 from skdp.estimators.effects import Effect, compute_effects
 from skdp.estimators.formatting import escape_unprintable, format_percent, shorten
-from skdp.estimators.summary import INTERVALS, is_on_log_scale, note_hidden
-from skdp.estimators.summary_lines import TermLine
+from skdp.estimators.summary import INTERVALS, TermLine, is_on_log_scale, note_hidden
 from skdp.evaluation.results import Evaluation, draw_calibration
-from skdp.planning.decide import replan
-from skdp.planning.forecast import forecast, format_range, linearise_cost
-from skdp.planning.plan import Plan
 from skdp.schema import Vector, count_in_words
 
 #: Limits on the coefficients in all tables together, on the classes that are shown, on
@@ -223,7 +222,7 @@ def draw_forecasts(forecasts: list[Forecasts]) -> list[Markup]:
     return [_draw_forecasts(one, up) for one in forecasts]
 
 
-def _draw_forecasts(one: Forecasts, up: plots.Scale) -> Markup:
+def _draw_forecasts(one: Forecasts, up: plots.AxisScale) -> Markup:
     values = [point.value for point in one.points]
     across = plots.scale_log(values[0], values[-1])
     figure = plots.make_figure(*plots.PANEL)

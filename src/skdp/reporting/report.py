@@ -18,18 +18,18 @@ import numpy as np
 import sklearn
 
 import skdp
-from skdp.estimators import formatting, plots, privacy_json
-from skdp.estimators.base import PrivateLinearModel
+from skdp.descent.forecast import describe_outlook
+from skdp.descent.plan import Plan
+from skdp.descent.plan_files import plan_summary, summary_digest
+from skdp.estimators import formatting, plots, saving
+from skdp.estimators.fit import PrivateLinearModel
 from skdp.estimators.saving import ModelForm, load, model_digest, read_form
 from skdp.evaluation.results import Evaluation
 from skdp.evaluation.search import PrivateSearchCV
-from skdp.planning.forecast import describe_outlook
-from skdp.planning.plan import Plan
-from skdp.planning.plan_files import plan_summary, summary_digest
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord
-from skdp.reporting import facts, model_card, pictures
+from skdp.reporting import model_card, pictures
 from skdp.reporting.statement import (
     FALSE_ALARMS,
     describe_neighbours,
@@ -38,8 +38,7 @@ from skdp.reporting.statement import (
     write_parts,
 )
 from skdp.schema import check, name_record
-from skdp.verification.independent_epsilon import closed_form_epsilon
-from skdp.verification.verify import Verification, verify
+from skdp.verification.verify import Verification, closed_form_epsilon, verify
 
 #: The forms of a report.
 FORMS = ("html", "markdown", "json")
@@ -131,7 +130,7 @@ def collect_contents(about: Subject) -> dict[str, Any]:
         lines for _, lines in write_parts(model)
     )
     found: dict[str, Any] = {
-        "title": facts.title_evaluation(model) if scored else _title(model),
+        "title": model_card.title_evaluation(model) if scored else _title(model),
         "kind": "evaluation" if scored else "model",
         "claims": about.claims,
         "why_not": promised[0].removeprefix("NOTHING: ") if not about.claims else "",
@@ -142,21 +141,21 @@ def collect_contents(about: Subject) -> dict[str, Any]:
         "failing": failure_rate(record) if about.claims else math.nan,
         "detected": detection_rate(record) if about.claims else math.nan,
         "false_alarms": FALSE_ALARMS,
-        "rows": facts.describe_evaluation_rows(model)
+        "rows": model_card.describe_evaluation_rows(model)
         if scored
-        else facts.describe_rows(model),
+        else model_card.describe_rows(model),
         "noisy": record.spent < math.inf and record.budget < math.inf,
         "search": _describe_search(record),
-        "facts": facts.describe_evaluation(model)
+        "facts": model_card.describe_evaluation(model)
         if scored
-        else list(facts.describe_fit(model)),
-        "columns": [] if scored else facts.describe_columns(model),
+        else list(model_card.describe_fit(model)),
+        "columns": [] if scored else model_card.describe_columns(model),
         "n_columns": 0 if scored else len(model.schema_.columns),
         "promised": promised if about.claims else [],
         "public": public,
         "unprotected": unprotected,
         "published": published[0],
-        "purposes": facts.group_by_purpose(record),
+        "purposes": model_card.group_by_purpose(record),
         "one_trial": isinstance(record, SearchRecord) and record.stop is not None,
         "releases": list(record.events.items())[:MOST_RELEASES],
         "n_releases": len(record.events),
@@ -223,7 +222,7 @@ def _describe_limits(plan: Plan | None, summary: dict[str, Any]) -> str:
 def _closed_form(about: Subject) -> float | None:
     if not about.claims:
         return None
-    stored = privacy_json.make_form(about.record, {})
+    stored = saving.make_record_form(about.record, {})
     return closed_form_epsilon(stored.releases, about.record.delta, stored.search)
 
 
@@ -372,7 +371,7 @@ def remake_plan(model: Any) -> Plan | None:
     left.events = {
         event: times
         for event, times in left.events.items()
-        if facts.name_purpose(event.query).startswith(BEFORE)
+        if model_card.name_purpose(event.query).startswith(BEFORE)
     }
     if isinstance(left, SearchRecord):  # a trial has a part of the budget
         left.budget = accountant.gdp_mu(model.epsilon, left.delta) ** 2

@@ -1,9 +1,16 @@
 """Describe the public facts about a table, in Python and in schema files."""
 
-from skdp.schema.columns import Categorical, Numeric, Target, level_key
-from skdp.schema.layout import Group, Layout, name_record
-from skdp.schema.pairs import Column, Pair, split_hats
-from skdp.schema.schema import Schema
+from skdp.schema.columns import (
+    Categorical,
+    Column,
+    Numeric,
+    Pair,
+    Target,
+    Vector,
+    level_key,
+    split_hats,
+)
+from skdp.schema.schema import Group, Layout, Schema, name_record
 from skdp.schema.validation import (
     FloatArray,
     InputError,
@@ -13,7 +20,6 @@ from skdp.schema.validation import (
     count_in_words,
     limit_codes,
 )
-from skdp.schema.vectors import Vector
 
 __all__ = [
     "Categorical",

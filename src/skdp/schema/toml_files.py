@@ -48,11 +48,9 @@ import numpy as np
 import tomli_w
 from msgspec import structs
 
-from skdp.schema.columns import Categorical, Numeric
-from skdp.schema.pairs import Column, Pair
+from skdp.schema.columns import Categorical, Column, Numeric, Pair, Vector
 from skdp.schema.schema import Schema
 from skdp.schema.validation import check
-from skdp.schema.vectors import Vector
 from skdp.typed_files import Form, check_integers, convert, read_file
 
 LARGEST = 1 << 24

@@ -23,12 +23,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skdp.descent import averages, samplings
+from skdp.descent import algorithm1, rule, samplings
 from skdp.descent.algorithm1 import descend
+from skdp.descent.bounds import Budget, Prior, paper_noise_multiplier
 from skdp.descent.geometry import make_diagonal_update
 from skdp.engines.reference import ReferenceEngine
-from skdp.planning import presets, theory
-from skdp.planning.paper_noise import paper_noise_multiplier
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
@@ -142,7 +141,7 @@ def dp_cd(
         query=_make_query(problem, M, clip, engine),
         update=make_diagonal_update(1.0 / M, problem.penalty, problem.n_rows),
         sets=sampling.sets,
-        average=averages.mean if z else averages.last,
+        average=algorithm1.mean if z else algorithm1.last,
         start=problem.start,
         n_steps=steps,
         n_restarts=restarts,
@@ -179,15 +178,13 @@ def choose_steps(
     """
     if run.mu == math.inf:
         return NOISELESS_PASSES * problem.layout.n_features
-    budget = theory.Budget(
+    budget = Budget(
         n_rows=problem.n_rows,
         epsilon=run.record.epsilon,
         delta=run.record.delta,
         neighbours=problem.neighbours,
     )
-    rate = presets.choose_rate(
-        sampling, M, problem.layout, problem.loss, theory.Prior(), budget
-    )
+    rate = rule.choose_rate(sampling, M, problem.layout, problem.loss, Prior(), budget)
     return min(rate.n_steps, MOST_STEPS)
 
 

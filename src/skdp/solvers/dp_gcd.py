@@ -63,10 +63,10 @@ from skdp.descent.geometry import clip_to_box
 from skdp.models.losses import Squared
 from skdp.privacy import accountant, profiles, queries
 from skdp.privacy.budget import Event, PrivacyRecord
-from skdp.privacy.exponential import choose
 from skdp.privacy.grid import WEIGHT_BOX, round_up
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
+from skdp.privacy.selection import choose
 from skdp.schema import (
     FloatArray,
     IntArray,

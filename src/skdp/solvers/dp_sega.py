@@ -27,12 +27,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from skdp.descent import averages, samplings
+from skdp.descent import algorithm1, bounds, samplings, sega_bounds
 from skdp.descent.algorithm1 import Update, descend
 from skdp.descent.geometry import clip_to_box
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.penalties import Penalty
-from skdp.planning import sega, theory
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import Released
@@ -130,14 +129,14 @@ def dp_sega(
     steps = check_integer(n_steps or steps, "n_steps")
     Q = _choose_metric(problem, law, alpha, metric)
     z = accountant.noise_multiplier(run.mu, steps)
-    average = averages.growing(decay) if decay else averages.mean
+    average = algorithm1.growing(decay) if decay else algorithm1.mean
     weights = descend(
         query=_make_query(problem, engine),
         update=make_sega_update(
             Q, law.probabilities, alpha, problem.penalty, problem.n_rows
         ),
         sets=law.sets,
-        average=average if z else averages.last,
+        average=average if z else algorithm1.last,
         start=problem.start,
         n_steps=steps,
         noise_multiplier=z,
@@ -220,7 +219,7 @@ def _choose_metric(
 ) -> FloatArray:
     if metric is None:
         M, p = _bound_smoothness(problem), law.probabilities
-        metric = sega.choose_metric(M, p, damping or NOISELESS_DAMPING)
+        metric = sega_bounds.choose_metric(M, p, damping or NOISELESS_DAMPING)
     given = np.asarray(metric, dtype=np.float64)
     d = problem.layout.n_features
     check(
@@ -249,11 +248,11 @@ def _choose_steps(
     def lipschitz(at: IntArray) -> float:
         return problem.slope_bound * math.sqrt(layout.squared_norm(at))
 
-    rate, best = sega.choose_rate(
+    rate, best = sega_bounds.choose_rate(
         law,
         _bound_smoothness(problem),
         lipschitz,
-        theory.Budget(
+        bounds.Budget(
             n_rows=problem.n_rows,
             epsilon=run.record.epsilon,
             delta=run.record.delta,

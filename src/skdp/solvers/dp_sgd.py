@@ -15,11 +15,10 @@ from typing import Literal
 
 import numpy as np
 
-from skdp.descent import averages, samplings
+from skdp.descent import algorithm1, bounds, rule, samplings
 from skdp.descent.algorithm1 import Step
 from skdp.descent.geometry import accelerate, clip_to_box, make_diagonal_update
 from skdp.engines.reference import ReferenceEngine
-from skdp.planning import presets, theory
 from skdp.privacy import queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
@@ -155,18 +154,18 @@ def choose_steps(problem: Problem, run: Run) -> int:
     """
     if run.mu == math.inf:
         return NOISELESS_STEPS
-    budget = theory.Budget(
+    budget = bounds.Budget(
         n_rows=problem.n_rows,
         epsilon=run.record.epsilon,
         delta=run.record.delta,
         neighbours=problem.neighbours,
     )
-    rate = presets.choose_rate(
+    rate = rule.choose_rate(
         samplings.Full(problem.layout.n_features),
         np.full(problem.layout.n_features, problem.curvature * problem.row_norm**2),
         problem.layout,
         problem.loss,
-        theory.Prior(),
+        bounds.Prior(),
         budget,
     )
     return min(rate.n_steps, MOST_STEPS)
@@ -276,9 +275,9 @@ def _run(
     steps, weights = batches.n_steps, problem.start
     n_draws = weights.size * steps if batches.noise_multiplier else 0
     private = batches.charge_all(run, moves.most, n_draws)
-    shares = averages.most(steps)
+    shares = algorithm1.most(steps)
     if moves.radius is not None or run.mu == math.inf:
-        shares = averages.last(steps)
+        shares = algorithm1.last(steps)
     whole_table = engine(problem.records) if batches.rate == 1.0 else None
     average = np.zeros_like(weights)
     for index in range(steps):

@@ -56,15 +56,18 @@ from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, check, count_in_words
 from skdp.solvers.certified import (
+    STEEPER,
     Bounds,
+    Objective,
+    bound_steepness,
     check_ridge,
     find_least_ridge,
     locate_minimiser,
     read_ridge,
+    refuse_outputs,
     refuse_steep,
 )
 from skdp.solvers.output_perturbation import GRID
-from skdp.solvers.penalised import STEEPER, Objective, bound_steepness, refuse_outputs
 from skdp.solvers.problem import (
     ONE_OUTPUT,
     Callback,

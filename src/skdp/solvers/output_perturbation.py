@@ -46,13 +46,15 @@ from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, check
 from skdp.solvers.certified import (
     Bounds,
+    Objective,
+    bound_reach,
     check_ridge,
     find_least_ridge,
     locate_minimiser,
     read_ridge,
+    refuse_outputs,
     refuse_steep,
 )
-from skdp.solvers.penalised import Objective, bound_reach, refuse_outputs
 from skdp.solvers.problem import (
     ONE_OUTPUT,
     Callback,

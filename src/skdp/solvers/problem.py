@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from skdp.descent.algorithm1 import Step
+from skdp.descent.plan import check_budget, check_record_unit, default_delta
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES, Loss
 from skdp.models.penalties import ElasticNet, Penalty
-from skdp.planning.plan import check_budget, check_record_unit, default_delta
 from skdp.privacy import queries
 from skdp.privacy.budget import BudgetError, Event, PrivacyRecord
 from skdp.privacy.encoding import Records

@@ -14,7 +14,7 @@ from skdp.tables.placed import PlacedColumn
 from skdp.tables.readers import Cells, Kind, Source, count_cells, cut, make_slices
 
 
-def matrix(given: AnyArray, wanted: Sequence[str] | None) -> Source:
+def open_array(given: AnyArray, wanted: Sequence[str] | None) -> Source:
     """Open a 2-D array, which must have the schema's columns in the same order."""
     check(
         given.ndim == 2,
@@ -23,14 +23,14 @@ def matrix(given: AnyArray, wanted: Sequence[str] | None) -> Source:
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         for part in make_slices(len(given), rows):
-            tile = column(given[part].T)
+            tile = read_array(given[part].T)
             yield [tile[position] for position in at]
 
     kinds = [_kind(given.dtype)] * given.shape[1]
     return Source(names=None, kinds=kinds, read=read, n_rows=len(given))
 
 
-def mapping(given: Mapping[Any, Any], wanted: Sequence[str] | None) -> Source:
+def open_mapping(given: Mapping[Any, Any], wanted: Sequence[str] | None) -> Source:
     """Open a mapping of names to columns, which must have equal lengths."""
     columns = [
         readers.read_column(values, f"column {name!r}")
@@ -48,7 +48,7 @@ def mapping(given: Mapping[Any, Any], wanted: Sequence[str] | None) -> Source:
     return Source(names=names, kinds=kinds, read=read, n_rows=max(lengths, default=0))
 
 
-def column(given: AnyArray) -> AnyArray:
+def read_array(given: AnyArray) -> AnyArray:
     """Return an array of any shape, with None in place of masked cells."""
     if not isinstance(given, np.ma.MaskedArray):
         return given
@@ -57,7 +57,7 @@ def column(given: AnyArray) -> AnyArray:
     return cells
 
 
-def objects(given: Sequence[object]) -> AnyArray:
+def read_objects(given: Sequence[object]) -> AnyArray:
     """Return a list as an array of objects, so numpy does not convert the items."""
     return np.fromiter(given, dtype=object, count=len(given))
 
@@ -70,9 +70,9 @@ def kind_of(cells: Cells) -> Kind:
         return _kind(cells.dtype)
     if isinstance(cells, PlacedColumn):
         return cells.kind
-    from skdp.tables import arrow
+    from skdp.tables import frames
 
-    return arrow.kind(cells.type)
+    return frames.find_arrow_kind(cells.type)
 
 
 def _kind(dtype: np.dtype[Any]) -> Kind:
@@ -81,3 +81,19 @@ def _kind(dtype: np.dtype[Any]) -> Kind:
     kinds |= dict.fromkeys("UST", "text")
     kinds |= dict.fromkeys("mMV", "other")
     return kinds.get(dtype.kind, "unknown")
+
+
+# ---- Read scipy sparse matrices in dense tiles of a few rows
+
+
+def open_sparse(given: Any, wanted: Sequence[str] | None) -> Source:
+    """Open a sparse matrix, which must have the schema's columns in the same order."""
+    by_rows = given.tocsr()
+
+    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+        for part in make_slices(by_rows.shape[0], rows):
+            tile = by_rows[part].toarray().T
+            yield [tile[position] for position in at]
+
+    kinds = open_array(by_rows[:0].toarray(), None).kinds
+    return Source(names=None, kinds=kinds, read=read, n_rows=by_rows.shape[0])

@@ -171,9 +171,9 @@ def numbers(cells: Any) -> FloatArray:
     A column is an array of numpy or pyarrow, or `Coded`.
     """
     if not isinstance(cells, (np.ndarray, Coded)):
-        from skdp.tables import arrow  # not at the top, because it imports this module
+        from skdp.tables import frames  # not at the top, because it imports this module
 
-        return arrow.numbers(cells)
+        return frames.to_numbers(cells)
     with np.errstate(all="ignore"):  # a cell's overflow must not become a warning
         return _numpy_numbers(cells)
 
@@ -184,9 +184,9 @@ def stored_numbers(cells: Any) -> AnyArray:
         return cells
     if isinstance(cells, (np.ndarray, Coded)):
         return numbers(cells)
-    from skdp.tables import arrow  # not at the top, because it imports this module
+    from skdp.tables import frames  # not at the top, because it imports this module
 
-    return arrow.stored_numbers(cells)
+    return frames.to_stored_numbers(cells)
 
 
 def _numpy_numbers(cells: AnyArray | Coded) -> FloatArray:
@@ -219,9 +219,9 @@ def codes(cells: Any, levels: Levels) -> AnyArray:
     If `cells` is Coded, any code that is not an index may stand for MISSING.
     """
     if not isinstance(cells, (np.ndarray, Coded)):
-        from skdp.tables import arrow  # not at the top, because it imports this module
+        from skdp.tables import frames  # not at the top, because it imports this module
 
-        return arrow.codes(cells, levels)
+        return frames.to_codes(cells, levels)
     if isinstance(cells, Coded):
         found = levels.codes(cells.values)
         if np.array_equal(found, np.arange(len(levels.values))):  # codes stay the same
@@ -342,3 +342,68 @@ def _exact_number(text: str) -> float | None:
         return int(stripped)
     value = text_number(text)
     return None if math.isnan(value) else value
+
+
+# ---- Convert cells to string keys, from which levels are discovered privately
+#
+# Libraries guess a column's type from its cells, so a single cell may decide whether
+# all cells become strings, integers, floats or booleans. The discovered levels must not
+# depend on that. A cell therefore has the same key as the string that it was read from.
+
+
+def keys(column: Any) -> Coded:
+    """Return the distinct keys, and for each cell the code of its key.
+
+    Missing cells have code -1.
+    """
+    if not isinstance(column, (np.ndarray, Coded)):
+        from skdp.tables import frames
+
+        column = frames.to_coded(column)
+    if isinstance(column, Coded):
+        texts = [_key(value) for value in column.values]
+        own = limit_codes(column.codes, len(texts))
+    elif column.dtype.kind in "biuf":
+        unique, own = np.unique(column, return_inverse=True)
+        texts = [_key(value) for value in unique]
+    else:
+        texts, own = [_key(cell) for cell in column], np.arange(len(column))
+    found = {text: code for code, text in enumerate(dict.fromkeys(texts))}
+    found.pop(None, None)
+    values = list(found)
+    places = {text: code for code, text in enumerate(values)}
+    codes = np.array([*(places.get(t, MISSING) for t in texts), MISSING])
+    return Coded(codes[own], values)
+
+
+def magnitudes(column: Any) -> Any:
+    """Return cells as numbers. Strings that are not numbers are masked.
+
+    Missing cells are nan and not masked.
+    """
+    values = numbers(column)
+    absent = np.isnan(values)
+    if not absent.any():
+        return values
+    found = keys(column)
+    texts = np.array([bool(str(key).strip()) for key in found.values], bool)
+    return np.ma.masked_array(values, absent & look_up(found.codes, texts, False))
+
+
+def _key(cell: object) -> str | None:
+    """Return the key of a cell, or None if the cell is missing.
+
+    A number has the same key however it is written or stored.
+    """
+    text = as_text(cell)
+    if text is None:
+        return None
+    key = number_key(text)
+    if key is not None:
+        return key
+    return None if _is_nan(text) else text
+
+
+def _is_nan(text: str) -> bool:
+    """Return whether a string denotes a missing number, such as "nan"."""
+    return math.isnan(text_number(text)) and text.strip().lower().lstrip("+-") == "nan"

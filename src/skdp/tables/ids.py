@@ -182,9 +182,9 @@ def _code(column: Cells) -> Coded:
     if isinstance(column, Coded):
         return _join(column.codes, list(column.values))
     if not isinstance(column, np.ndarray):
-        from skdp.tables import arrow
+        from skdp.tables import frames
 
-        codes, values = arrow.to_distinct(column)
+        codes, values = frames.to_distinct(column)
         return _join(codes, [str(v) if type(v) is int else v for v in values])
     kind = column.dtype.kind
     if kind in "iu":

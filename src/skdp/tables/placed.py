@@ -94,12 +94,12 @@ class PlacedCells:
         return self.table.add_up(partial(_apply, self.read, work), self.counts)
 
 
-def table(given: PlacedTable, wanted: Sequence[str] | None) -> Source:
+def open_placed(given: PlacedTable, wanted: Sequence[str] | None) -> Source:
     """Open a placed table."""
     return given.source(wanted)
 
 
-def column(given: PlacedColumn) -> PlacedColumn:
+def read_placed(given: PlacedColumn) -> PlacedColumn:
     """Return the column unchanged, because its cells are in other processes."""
     return given
 

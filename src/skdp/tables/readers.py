@@ -76,40 +76,40 @@ class Source:
 Reader = Callable[[Any, Sequence[str] | None], Source]
 
 TABLES: Mapping[tuple[str, str], str] = {
-    ("builtins", "dict"): "arrays:mapping",
+    ("builtins", "dict"): "arrays:open_mapping",
     ("builtins", "str"): "readers:open_file",
-    ("numpy", "ndarray"): "arrays:matrix",
+    ("numpy", "ndarray"): "arrays:open_array",
     ("os", "PathLike"): "readers:open_file",
-    ("pandas", "DataFrame"): "pandas:table",
+    ("pandas", "DataFrame"): "frames:open_pandas",
     ("pathlib", "PurePath"): "readers:open_file",
-    ("polars", "DataFrame"): "polars:table",
-    ("polars", "LazyFrame"): "polars:lazy",
-    ("pyarrow", "RecordBatch"): "arrow:table",
-    ("pyarrow", "RecordBatchReader"): "arrow:reader",
-    ("pyarrow", "Table"): "arrow:table",
-    ("scipy", "_spbase"): "sparse:matrix",
-    ("skdp", "PlacedTable"): "placed:table",
+    ("polars", "DataFrame"): "frames:open_polars",
+    ("polars", "LazyFrame"): "frames:open_lazy",
+    ("pyarrow", "RecordBatch"): "frames:open_arrow",
+    ("pyarrow", "RecordBatchReader"): "frames:open_arrow_reader",
+    ("pyarrow", "Table"): "frames:open_arrow",
+    ("scipy", "_spbase"): "arrays:open_sparse",
+    ("skdp", "PlacedTable"): "placed:open_placed",
 }
 """Readers of tables, by root module and name of the type or of one of its bases."""
 
 COLUMNS: Mapping[tuple[str, str], str] = {
-    ("builtins", "list"): "arrays:objects",
-    ("builtins", "tuple"): "arrays:objects",
-    ("numpy", "ndarray"): "arrays:column",
-    ("pandas", "Index"): "pandas:column",
-    ("pandas", "Series"): "pandas:column",
-    ("polars", "Series"): "polars:column",
-    ("pyarrow", "Array"): "arrow:array",
-    ("pyarrow", "ChunkedArray"): "arrow:array",
-    ("skdp", "PlacedColumn"): "placed:column",
+    ("builtins", "list"): "arrays:read_objects",
+    ("builtins", "tuple"): "arrays:read_objects",
+    ("numpy", "ndarray"): "arrays:read_array",
+    ("pandas", "Index"): "frames:read_pandas",
+    ("pandas", "Series"): "frames:read_pandas",
+    ("polars", "Series"): "frames:read_polars",
+    ("pyarrow", "Array"): "frames:read_arrow",
+    ("pyarrow", "ChunkedArray"): "frames:read_arrow",
+    ("skdp", "PlacedColumn"): "placed:read_placed",
 }
 """Readers of single columns, by root module and name of the type."""
 
 FILES: Mapping[str, str] = {
-    ".csv": "csv:table",
-    ".tsv": "csv:table",
-    ".parquet": "parquet:table",
-    ".pq": "parquet:table",
+    ".csv": "csv:open_csv",
+    ".tsv": "csv:open_csv",
+    ".parquet": "files:open_parquet",
+    ".pq": "files:open_parquet",
 }
 """Readers of files, by extension."""
 
@@ -134,7 +134,7 @@ def open_table(table: Any, wanted: Sequence[str] | None = None) -> Source:
     """Open a table of any kind; `wanted` names the columns that will be read."""
     where = _find_reader(table, TABLES)
     if where is None and hasattr(table, "__arrow_c_stream__"):
-        where = "arrow:stream"
+        where = "frames:open_arrow_stream"
     check(
         where is not None,
         "A table must be a pandas or polars frame, a pyarrow table, a dict of columns, "
@@ -152,13 +152,16 @@ def open_file(given: Any, wanted: Sequence[str] | None) -> Source:
         not os.path.isfile(path / "model.json"),
         f"{str(path)!r} is a saved model, not a table.",
     )
-    from skdp.tables import folder  # not at the top, because it imports this module
+    from skdp.tables.files import (  # not at the top, because it imports this module
+        list_files,
+        open_folder,
+    )
 
-    files = folder.list_files(given)
+    files = list_files(given)
     if files is not None:
         for one in files:
             _find_file_reader(Path(one))
-        return folder.table(files, wanted)
+        return open_folder(files, wanted)
     check(
         bool(path.suffix) or path.exists(),
         f"There is no file or directory {str(path)!r}.",

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from skdp.schema import Group, check
-from skdp.verification.costs import bound_solver_error
-from skdp.verification.given import Given
+from skdp.verification.costs import Given, bound_solver_error
 
 #: Rounding slopes and features to a grid lowers a bound by at most this fraction.
 GRID = 2.0**-14

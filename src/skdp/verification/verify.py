@@ -1,28 +1,276 @@
-"""Check that a privacy record adds up, matches the settings, and was paid for."""
+"""Verify a saved model: compute again what it claims, by other means."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from skdp.estimators.privacy_json import RecordForm, ReleaseForm
+from skdp.descent.plan_files import summary_digest
+from skdp.estimators.opening import (
+    SCHEMA_IS_PUBLIC,
+    assume_given_count,
+    check_unit,
+    count_given,
+    describe_public,
+)
+from skdp.estimators.other_solvers import OWN
+from skdp.estimators.saving import RecordForm, ReleaseForm
 from skdp.ledger import Ledger
-from skdp.planning.plan_files import summary_digest
-from skdp.schema import count_in_words
+from skdp.privacy.selection import describe_scope, find_held_out
+from skdp.schema import Categorical, Numeric, count_in_words
 from skdp.solvers import SOLVERS
 from skdp.verification import costs
-from skdp.verification.given import Given, read, read_evaluation
-from skdp.verification.independent_epsilon import (
-    closed_form_epsilon,
-    mu_squared,
-    pld_epsilon,
-)
+from skdp.verification.costs import Given, read, read_evaluation
 from skdp.verification.sensitivities import RELEASES_OF, compare, follows_spread
-from skdp.verification.stated import are_assumptions_right, find_differences
+
+if TYPE_CHECKING:
+    from skdp.estimators.saving import ReleaseForm, SearchForm
+
+# ---- Compute ε from a list of releases, in closed form and from loss distributions
+#
+# This module is independent of the code that it checks: it does not import
+# `skdp.privacy.accountant` or any code that spends a budget.
+
+
+#: Number of decimal digits in which the closed form is computed.
+DIGITS = 60
+#: dp-accounting is reliable and takes only seconds if μ is in the range PLD_MU, δ is at
+#: least PLD_DELTA, and there are at most PLD_KINDS different noise multipliers. The
+#: grid of losses has a width of PLD_GRID times μ. The error is then 1e-6 for ten
+#: multipliers, and the time does not depend on μ.
+PLD_MU, PLD_DELTA, PLD_KINDS = (0.01, 30.0), 1e-12, 100
+PLD_GRID = 1e-3
+#: Largest μ for which ε is computed. For larger μ, `skdp.privacy.accountant` claims no
+#: privacy.
+LARGEST_MU = 1e9
+#: Parameter r of the distribution of the number of trials in a random search.
+SEARCH_SHAPE = 3
+#: Bound on the error of the log-probability of one draw of the sampler. It is derived
+#: in `skdp.privacy.randomness`.
+SLACK = 2.0**-50
+
+
+def closed_form_epsilon(
+    releases: list[ReleaseForm], delta: float, search: SearchForm | None = None
+) -> float:
+    """Return the smallest ε at δ, from the closed form of the Gaussian mechanism.
+
+    Let zᵢ be the noise multiplier of release i, which was made tᵢ times, and let δᵢ be
+    the δ that it cost each time. Let μ² = Σ tᵢ/zᵢ², let D be the number of noise draws,
+    and let η = 2⁻⁵⁰. The function solves
+
+        Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2) = δ e^{-Dη} - Σ tᵢ δᵢ
+
+    for ε and adds 2Dη. For a search with a random number of trials, `releases` lists
+    the releases of one trial. The ε of the search then follows from the theorem of
+    `skdp.privacy.selection`, with 2²⁴ draws per trial.
+    """
+    mp = _import_mpmath()
+    with mp.workdps(DIGITS):
+        squares = [r.times / mp.mpf(r.noise_multiplier) ** 2 for r in releases]
+        mu = mp.sqrt(mp.fsum(squares))
+
+        def curve(epsilon: Any) -> Any:
+            t, h = epsilon / mu, mu / 2
+            return mp.ncdf(h - t) - mp.exp(epsilon) * mp.ncdf(-t - h)
+
+        if mu == 0:
+            return 0.0
+        if mu > LARGEST_MU:  # this would take thousands of digits and minutes
+            return math.inf
+        draws = sum(r.times * r.n_draws for r in releases)
+        slack = draws * mp.mpf(SLACK)
+        if search is None or search.stop is None:
+            extra = mp.fsum(r.times * mp.mpf(r.delta) for r in releases)
+            left = mp.mpf(delta) * mp.exp(-slack) - extra
+            if left <= 0:
+                return math.inf
+            return float(_find_first(lambda e: curve(e) <= left) + 2 * slack)
+        stop, slack = mp.mpf(search.stop), 2**24 * mp.mpf(SLACK)
+        shape = SEARCH_SHAPE
+        trials = shape * (1 - stop) / stop / (1 - stop**shape) if stop < 1 else 1
+        left = mp.mpf(delta) / trials * mp.exp(-slack)
+        ratio = mp.mpf(0)
+        if stop < 1:
+            odds = mp.exp(-slack) * stop / (1 - stop)
+            ratio = _find_first(lambda c: curve(c - 2 * slack) <= mp.expm1(c) * odds)
+        reached = _find_first(lambda e: curve(e) <= left)
+        return float(reached + 2 * slack + (shape + 1) * ratio)
+
+
+def _find_first(holds: Callable[[Any], bool]) -> Any:
+    """Return the smallest number ≥ 0 at and above which a condition holds."""
+    mp = _import_mpmath()
+    low, high = mp.mpf(0), mp.mpf(1)
+    if holds(low):
+        return low
+    while not holds(high):
+        low, high = high, 2 * high
+    for _ in range(100):
+        if high - low <= mp.ldexp(high, -64):
+            break
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def pld_epsilon(releases: list[ReleaseForm], delta: float) -> tuple[float | None, str]:
+    """Return ε from dp-accounting's privacy loss distributions, and a description.
+
+    If ε cannot be computed, return None and the reason.
+    """
+    extra = math.fsum(r.times * r.delta for r in releases)
+    mu = math.sqrt(mu_squared(releases))
+    kinds: Counter[float] = Counter()
+    for r in releases:
+        kinds[r.noise_multiplier] += r.times
+    low, high = PLD_MU
+    if not low <= mu <= high or delta - extra < PLD_DELTA:
+        return None, (
+            f"dp-accounting is reliable only for μ in [{low:g}, {high:g}] and δ ≥ "
+            f"{PLD_DELTA:g}; here they are {mu:.3g} and {delta - extra:.3g}"
+        )
+    if len(kinds) > PLD_KINDS:
+        return None, (
+            f"dp-accounting takes too long for more than {PLD_KINDS} noise "
+            f"multipliers; here there are {len(kinds)}"
+        )
+    try:
+        epsilon = _compose(tuple(kinds.items()), PLD_GRID * mu, delta - extra)
+    except ModuleNotFoundError:
+        return None, "dp-accounting is not installed: pip install 'skdp[verify]'"
+    return epsilon, f"ε = {epsilon:.6g} by dp-accounting"
+
+
+@lru_cache  # a report verifies its model too
+def _compose(kinds: tuple[tuple[float, int], ...], grid: float, delta: float) -> float:
+    """Return ε at δ of Gaussian releases, given by noise multipliers and numbers.
+
+    Noise multipliers are already relative to the sensitivity under the record's
+    neighbour relation. ADD_OR_REMOVE_ONE takes them as they are, so it is used for
+    every relation.
+    """
+    dp = import_module("dp_accounting")
+    neighbours = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    account = dp.pld.PLDAccountant(neighbours, grid)
+    for noise_multiplier, times in kinds:
+        one = dp.GaussianDpEvent(noise_multiplier)
+        account.compose(dp.SelfComposedDpEvent(one, times))
+    return float(account.get_epsilon(delta))
+
+
+def mu_squared(releases: list[ReleaseForm]) -> float:
+    """Return μ², the sum of 1/z² over all releases with noise multipliers z."""
+    return math.fsum(r.times / r.noise_multiplier**2 for r in releases)
+
+
+def _import_mpmath() -> Any:
+    try:
+        return import_module("mpmath").mp
+    except ModuleNotFoundError:
+        raise ValueError(
+            "Verification requires mpmath: pip install 'skdp[verify]'."
+        ) from None
+
+
+# ---- Compare what a saved model states twice: in its parameters and in its privacy
+# record
+#
+# Parameters are what a user asked for, and the record, the plan and the schema are what
+# was done. People read either. Without a ledger, nothing else shows that a parameter
+# was changed afterwards.
+
+
+def find_differences(given: Given) -> list[str]:
+    """Return sentences about parameters that contradict the record or the plan."""
+    return [
+        f"{name} = {str(asked)[:99]!r}, but {done} was done"
+        for name, asked, done in _compare(given)
+    ]
+
+
+def _compare(given: Given) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each parameter that differs from what was done, with both values."""
+    asked, plan, record = given.parameters, given.plan, given.record
+    unit, own = given.layout.unit, plan.get("solver", OWN)
+    done: dict[str, Any] = {"neighbours": record.neighbours, "solver": own}
+    if asked.get("delta") is not None:  # otherwise the fit chooses it
+        done["delta"] = record.delta
+    if given.search is None:  # a trial gets a part of ε
+        done["epsilon"] = record.epsilon
+    elif own == OWN:
+        done["epsilon"] = plan.get("epsilon")
+    if own == OWN:
+        done["calibration"] = plan.get("calibration")
+        if plan.get("penalty") == "ElasticNet":
+            yield from _compare_penalty(given)
+    if own == OWN and asked.get("n_steps") != "auto":
+        done["n_steps"] = plan.get("n_steps")
+    for name, value in done.items():
+        if asked.get(name) != value:
+            yield name, asked.get(name), value
+    most, rows = asked.get("max_rows_per_unit", 1), asked.get("n_rows")
+    try:
+        check_unit(unit, max_rows_per_unit=most, neighbours=record.neighbours)
+    except ValueError:
+        yield "max_rows_per_unit", most, 1
+        return
+    if rows is not None and own == OWN:
+        right = isinstance(rows, int) and rows >= 1
+        if not right or count_given(rows, unit, most) != plan.get("n_rows"):
+            yield "n_rows", rows, plan.get("n_rows")
+    target = given.schema.target_column
+    classes, ends = asked.get("classes"), asked.get("target_bounds")
+    if classes is not None:
+        levels = target.levels if isinstance(target, Categorical) else ()
+        named = classes if isinstance(classes, list) else [classes]
+        if sorted(map(repr, named)) != sorted(map(repr, _to_python(levels))):
+            yield "classes", classes, list(levels)
+    if isinstance(target, Numeric) and ends not in (None, [target.low, target.high]):
+        yield "target_bounds", ends, [target.low, target.high]
+
+
+def _to_python(levels: Any) -> list[Any]:
+    """Return levels with Python's own types."""
+    return [getattr(level, "item", lambda level=level: level)() for level in levels]
+
+
+def _compare_penalty(given: Given) -> Iterator[tuple[str, Any, Any]]:
+    """Yield `alpha` if it and `l1_ratio` do not give the plan's penalty."""
+    found = given.plan.get("l1"), given.plan.get("l2")
+    asked = given.parameters.get("alpha"), given.parameters.get("l1_ratio")
+    try:
+        net = given.penalty
+    except (TypeError, ValueError):
+        yield "alpha and l1_ratio", asked, found
+        return
+    if (net.l1, net.l2) != found:
+        yield "alpha and l1_ratio", asked, found
+
+
+def are_assumptions_right(given: Given) -> bool:
+    """Return whether the record states the assumptions that follow from the fit."""
+    asked, record, search = given.parameters, given.record, given.search
+    unit = given.layout.unit
+    bounds = asked.get("bounds") is not None
+    first = [SCHEMA_IS_PUBLIC]
+    if asked.get("schema") is None:
+        first = [describe_public(categories, bounds) for categories in (False, True)]
+    rest = assume_given_count(asked.get("n_rows"), record.neighbours, unit)
+    if search is not None:
+        rest += (find_held_out(unit), describe_scope(search.n_trials, search.stop))
+    return any(record.assumptions == [one, *rest] for one in first)
+
+
+# ---- Check that a privacy record adds up, matches the settings, and was paid for
+
 
 #: Largest relative differences at which two values of ε count as equal: for the closed
 #: form, for dp-accounting (which puts losses on a grid), and for a search (which rounds

@@ -1,0 +1,673 @@
+"""Define `PrivateLinearModel`, the base class of all estimators, and its ``fit``.
+
+There is no mathematics here. ``__init__`` only stores the parameters, and ``fit`` does
+not change them. Fitted attributes depend on records only through releases.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from os import PathLike
+from typing import Any, ClassVar, Literal, NoReturn, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from skdp.descent.curves import choose_curves, draw_lines, find_auto_columns
+from skdp.descent.plan import Plan, check_budget, default_delta, release_row_count, run
+from skdp.descent.rule import check_options, make_plan, scale_caps
+from skdp.engines.choice import MakeEngine, choose_small_engine, is_dask, place_table
+from skdp.estimators.fit_warnings import (
+    describe_doubts,
+    remember_table,
+    warn_if_constant,
+    warn_if_labels_unknown,
+    warn_of_doubts,
+)
+from skdp.estimators.opening import (
+    OpenedTable,
+    accept_column,
+    accept_table,
+    assume_given_count,
+    check_unit,
+    check_width,
+    choose_seed,
+    count_given,
+    open_ledger,
+    open_table,
+    read_records,
+    reserve_budget,
+)
+from skdp.estimators.other_solvers import (
+    OWN,
+    Outcome,
+    check_solver,
+    find_delta_share,
+    run_solver,
+)
+from skdp.estimators.predict import compute_margins, convert_to_user_units
+from skdp.estimators.progress import NotebookMixin, show_fitting
+from skdp.estimators.standard_errors import StandardErrorsMixin
+from skdp.estimators.weights import BALANCED, release_balanced_weights, release_weights
+from skdp.models.losses import Loss
+from skdp.privacy import accountant
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.discovery import release_shares
+from skdp.privacy.encoding import Records
+from skdp.privacy.randomness import Randomness
+from skdp.schema import FloatArray, Layout, Numeric, Schema, Target, check, name_record
+from skdp.tables.batches import Exposure
+
+# ---- Refuse options of scikit-learn that have another name or meaning here
+
+
+#: Parameters of scikit-learn's linear models, and what replaces each of them.
+REPLACEMENTS = {
+    "C": "Use alpha, which multiplies the penalty that is added to the mean loss. For "
+    "n rows, alpha = 1 / (C n).",
+    "penalty": "Use l1_ratio: 0 is a ridge penalty, 1 is L1. alpha=0 disables both.",
+    "n_jobs": "Use n_threads.",
+    "max_iter": "Use n_steps. More steps need more noise, so leave it at 'auto'.",
+    "tol": "The number of steps is fixed in advance, because a stopping rule would "
+    "read records. Omit it, or set n_steps.",
+    "warm_start": "Every fit starts from zero and is charged in full. Omit it.",
+    "dual": "The same solver serves tables of every shape. Omit it.",
+    "multi_class": "Three classes or more are fitted by one softmax model. Omit it.",
+    "intercept_scaling": "The intercept is not penalised. Omit it.",
+    "normalize": "Columns are scaled by their public ranges. Omit it.",
+    "copy_X": "The table is never changed. Omit it.",
+    "positive": "Signs of coefficients cannot be constrained. Omit it.",
+    "loss": "The class determines the loss: LogisticRegression, LinearSVC, "
+    "LinearRegression, HuberRegressor or PoissonRegressor.",
+    "data_norm": "Use bounds=(low, high) or a schema, which bound each column.",
+    "accountant": "Use ledger, which keeps the total budget of a table.",
+}
+
+
+class ForeignOptionsMixin:
+    """Refuse scikit-learn's options and methods that are not supported, and say why.
+
+    In the order of inheritance, this class must come after the class that defines
+    ``__init__``. Otherwise ``inspect.signature`` does not show the parameters.
+    """
+
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        """Refuse an unknown option, and say what to use instead."""
+        known: list[str] = getattr(cls, "_get_param_names", list)()
+        parameters = inspect.signature(cls.__init__).parameters.values()
+        open_ = any(one.kind == one.VAR_KEYWORD for one in parameters)
+        for name in options:
+            if name in known or (open_ and name not in REPLACEMENTS):
+                continue
+            close = difflib.get_close_matches(name, known, 1)
+            remedy = f"Did you mean {close[0]!r}?" if close else "See help({})."
+            remedy = REPLACEMENTS.get(name, remedy.format(cls.__name__))
+            raise TypeError(f"{cls.__name__} has no parameter {name!r}. {remedy}")
+        return super().__new__(cls)
+
+    @property
+    def partial_fit(self) -> NoReturn:
+        """Raise an AttributeError that says why there is no such method."""
+        raise AttributeError(
+            "There is no partial_fit. The noise of a fit is chosen for all rows before "
+            "any is read, and later rows would need a budget of their own. Pass the "
+            "path of a file to fit (it may be larger than memory), or fit all rows "
+            "again and charge a ledger."
+        )
+
+
+# ---- Export fitted models: to scikit-learn, to ONNX and to a directory of text files
+
+
+class ExportsMixin:
+    """The methods of an estimator that export or save the fitted model."""
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted scikit-learn ``Pipeline`` that makes the same predictions.
+
+        The pipeline is computed from released weights alone, so it is as private as
+        this model. `skdp.estimators.sklearn_export.make_pipeline` says which cells the
+        pipeline accepts.
+        """
+        from skdp.estimators.sklearn_export import make_pipeline  # slow to import
+
+        check_is_fitted(self, "weights_")
+        return make_pipeline(self)
+
+    def to_onnx(self) -> Any:
+        """Return an ``onnx.ModelProto`` that makes the same predictions.
+
+        The graph is computed from released weights alone, so it is as private as this
+        model. `skdp.estimators.onnx_export.make_onnx_model` describes the graph's
+        inputs and outputs.
+        """
+        from skdp.estimators.onnx_export import make_onnx_model  # needs an extra
+
+        check_is_fitted(self, "weights_")
+        return make_onnx_model(self)
+
+    def save(self, directory: str | PathLike[str]) -> None:
+        """Write the fitted model to a directory of text files; `skdp.load` reads it.
+
+        Nothing is pickled, and a seed is never written. If `directory` is a saved
+        model, it is replaced. If it exists and is anything else, an error is raised.
+        """
+        from skdp.estimators.saving import save  # which imports this file
+
+        check_is_fitted(self, "weights_")
+        fitted: Any = self
+        save(fitted, directory)
+
+
+# ---- Choose an estimator's knots, pairs and plan from public or released facts
+
+
+#: Share of the budget (of μ²) spent on releasing the number of rows, if that number is
+#: private and not given.
+COUNT_SHARE = 0.01
+#: Share of the budget (of μ²) spent on histograms that determine where knots are.
+KNOTS_SHARE = 0.05
+
+
+class DecisionsMixin(ABC):
+    """The methods of `PrivateLinearModel` that make decisions.
+
+    The attributes declared here are parameters of that class.
+    """
+
+    epsilon: float
+    delta: float | None
+    alpha: float | str
+    l1_ratio: float
+    fit_intercept: bool
+    class_weight: Mapping[Any, float] | str | None
+    max_weight: float
+    sampling: Any
+    geometry: Any
+    n_steps: Any
+    solver: str
+    calibration: str
+    engine: str
+    n_threads: int | None
+
+    @abstractmethod
+    def _make_loss(self, target: Target) -> Loss:
+        """Return the loss for a target. Raise if the target does not suit the model."""
+
+    def _loss(self, schema: Schema) -> Loss:
+        return self._make_loss(schema.target_column)
+
+    def _is_described(self, schema: Schema) -> bool:
+        """Return whether the schema already fixes all knots and pairs."""
+        return not schema.unresolved
+
+    def _find_curves(self, schema: Schema) -> list[str]:
+        """Return the names of the numeric columns whose knots are to be chosen."""
+        return find_auto_columns(schema, None)
+
+    def _places_knots(self, schema: Schema, chosen: Schema) -> bool:
+        """Return whether a fit must release histograms to place knots."""
+        columns = [chosen.columns[name] for name in self._find_curves(schema)]
+        return any(isinstance(c, Numeric) and c.n_knots for c in columns)
+
+    def _describe(
+        self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
+    ) -> tuple[Schema, tuple[str, ...]]:
+        """Return the schema with the chosen knots and pairs, and the reasons why."""
+        choice = choose_curves(
+            schema,
+            loss=self._loss(schema),
+            n_rows=rows,
+            mu=math.sqrt(record.remaining),
+            neighbours=record.neighbours,
+            **options,
+        )
+        return choice.schema, choice.reasons
+
+    def _resolve(
+        self,
+        schema: Schema,
+        rows: int | None,
+        read_lines: Callable[[], Records],
+        record: PrivacyRecord,
+        noise: Randomness,
+    ) -> tuple[Schema, int, tuple[str, ...]]:
+        """Choose curves and pairs, and release the facts that the choice needs.
+
+        The number of rows is released if it is not known. If knots must be placed,
+        histograms of the columns that they belong to are released too.
+        """
+        lines = None
+        if rows is None:
+            lines = read_lines()
+            rows = release_row_count(lines, record, COUNT_SHARE, noise=noise)
+        chosen, reasons = self._describe(schema, rows, record)
+        if self._places_knots(schema, chosen):
+            lines = read_lines() if lines is None else lines
+            z = accountant.noise_multiplier(math.sqrt(record.budget * KNOTS_SHARE), 1)
+            names = self._find_curves(schema)
+            shares = release_shares(lines, names, z, noise, record)
+            chosen, reasons = self._describe(schema, rows, record, shares=shares)
+        return chosen, rows, reasons
+
+    def _plan(
+        self,
+        schema: Schema,
+        rows: int,
+        record: PrivacyRecord,
+        reasons: tuple[str, ...] = (),
+    ) -> Plan:
+        """Make the plan from public facts and the remaining budget."""
+        layout = schema.layout(self.fit_intercept)
+        geometry = self._choose_geometry(layout)
+        return make_plan(
+            layout,
+            self._loss(schema),
+            n_rows=rows,
+            mu_squared=record.remaining,
+            neighbours=record.neighbours,
+            assumptions=tuple(record.assumptions),
+            reasons=reasons,
+            **self._list_options(record.delta, geometry),
+        )
+
+    def _list_options(self, delta: float, geometry: Any) -> dict[str, Any]:
+        """Return the parameters that a plan is made from."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": delta,
+            "alpha": self.alpha,
+            "l1_ratio": self.l1_ratio,
+            "sampling": self.sampling,
+            "geometry": geometry,
+            "n_steps": self.n_steps,
+            "calibration": self.calibration,
+        }
+
+    def _choose_geometry(self, layout: Layout) -> Any:
+        return self.geometry
+
+    def _check_parameters(self, opened: OpenedTable, rows: int | None) -> float:
+        """Refuse wrong parameters before anything is spent, and return δ."""
+        check(
+            0 < self.max_weight < 1e30,
+            f"max_weight must be in (0, 1e30), got {self.max_weight}.",
+        )
+        given = self.class_weight
+        check(
+            given is None or isinstance(given, Mapping) or given == BALANCED,
+            "class_weight must be 'balanced' or map classes to weights, got "
+            f"{given!r}.",
+        )
+        loss = self._make_loss(opened.typical_target)
+        check(
+            given != BALANCED or loss.n_classes > 0,
+            "class_weight='balanced' requires a categorical target.",
+        )
+        if self.solver != OWN:
+            check_solver(self, loss, opened.table)
+        delta = default_delta(rows) if self.delta is None else self.delta
+        check_budget(self.epsilon, delta, rows)
+        check_options(**self._list_options(delta, self.geometry))
+        return delta
+
+
+# ---- The base class of all estimators: parameters, ``fit``, fitted attributes, exports
+#
+# There is no mathematics here. ``__init__`` only stores the parameters, and ``fit``
+# does not change them. Fitted attributes depend on records only through releases.
+
+
+#: Share of the budget (of μ² and of δ) that may be spent on inferring ranges,
+#: categories and labels.
+DISCOVERY_SHARE = 0.1
+#: All estimators by short name. A class that sets `short_name` is added automatically.
+ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
+
+
+class PrivateLinearModel(
+    DecisionsMixin,
+    NotebookMixin,
+    ExportsMixin,
+    StandardErrorsMixin,
+    ForeignOptionsMixin,
+    BaseEstimator,
+):
+    """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
+
+    A subclass that sets `short_name` is registered as an estimator. `skdp.plan`, the
+    command line, saved models, exports and reports then use the attributes below.
+
+    Attributes
+    ----------
+    short_name, title : str
+        The name used in commands, and the name used in reports.
+    sklearn_class : str
+        The class of scikit-learn that ends the pipeline of ``to_sklearn``, as
+        ``"module:class"``. It is imported only when it is used.
+    link : {"identity", "log", "logit"}
+        The link function. A model with "logit" predicts probabilities.
+    """
+
+    short_name: ClassVar[str]
+    title: ClassVar[str]
+    sklearn_class: ClassVar[str]
+    link: ClassVar[Literal["identity", "log", "logit"]] = "identity"
+    #: Whether counts were divided by exposures. The model then predicts rates.
+    _exposed: bool = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "short_name" in cls.__dict__:
+            ESTIMATORS[cls.short_name] = cls
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        schema: Schema | str | PathLike[str] | None = None,
+        bounds: Any = None,
+        classes: Any = None,
+        target_bounds: Any = None,
+        alpha: float | str = "auto",
+        l1_ratio: float = 0.0,
+        fit_intercept: bool = True,
+        class_weight: Mapping[Any, float] | str | None = None,
+        max_weight: float = 1.0,
+        sampling: Any = "auto",
+        geometry: Any = "auto",
+        n_steps: Any = "auto",
+        slope_bound: Any = "auto",
+        solver: str = "skgd",
+        calibration: str = "exact",
+        neighbours: str = "add-remove",
+        n_rows: int | None = None,
+        max_rows_per_unit: int = 1,
+        ledger: Any = None,
+        engine: str = "auto",
+        n_threads: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.schema = schema
+        self.bounds = bounds
+        self.classes = classes
+        self.target_bounds = target_bounds
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.max_weight = max_weight
+        self.sampling = sampling
+        self.geometry = geometry
+        self.n_steps = n_steps
+        self.slope_bound = slope_bound
+        self.solver = solver
+        self.calibration = calibration
+        self.neighbours = neighbours
+        self.n_rows = n_rows
+        self.max_rows_per_unit = max_rows_per_unit
+        self.ledger = ledger
+        self.engine = engine
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, unit: Any = None
+    ) -> Self:
+        """Fit a private model.
+
+        Parameters
+        ----------
+        X : table
+            A pandas, polars or Dask frame, pyarrow table, numpy array, scipy sparse
+            matrix, dict of columns, or the path of CSV or Parquet files.
+        y : column, optional
+            The target. Leave it out if the schema names the target's column in `X`.
+        sample_weight : column or str, optional
+            The weight of each record, clipped to ``max_weight``, which is 1 by default.
+            If weights are larger, set ``max_weight`` to their largest possible value.
+        unit : column, str or list of str, optional
+            The person to whom each row belongs: an array of ids, or the names of the
+            columns that hold the ids. All rows of a person then count as one record,
+            and privacy protects persons. The default is the schema's unit.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+        """
+        private_rows = self.neighbours == "add-remove"
+        where = self.engine, self.n_threads
+        table, y, weight, unit, engine = place_table(X, y, sample_weight, unit, *where)
+        weight = accept_column(weight, "sample_weight")
+        opened = open_table(
+            table,
+            y,
+            schema=self.schema,
+            bounds=self.bounds,
+            target=self._target(),
+            unit=unit,
+            sample_weight=weight,
+            empty=private_rows,
+        )
+        check_unit(
+            opened.ids,
+            solver=self.solver,
+            max_rows_per_unit=self.max_rows_per_unit,
+            neighbours=self.neighbours,
+        )
+        balanced = isinstance(self.class_weight, str)
+        read = partial(
+            read_records,
+            opened.table,
+            target=opened.y,
+            sample_weight=weight,
+            class_weight=None if balanced else self.class_weight,
+            intercept=self.fit_intercept,
+            max_weight=self.max_weight,
+            verbose=self.verbose,
+            unit=opened.ids,
+            n_threads=self.n_threads,
+        )
+        schema = opened.schema
+        share = DISCOVERY_SHARE * opened.infers_levels
+        rows = count_given(self.n_rows, opened.ids, self.max_rows_per_unit)
+        records, counts = None, None
+        if not private_rows and opened.ids is not None:
+            counts = opened.count_rows_per_unit(self.max_rows_per_unit)
+            rows = len(counts or ())
+            check(rows > 0, "No row of the table has an id.")
+        elif not private_rows:
+            # With a ledger, rows are counted but no record is read before the charge.
+            readable = schema if self.ledger is None else None
+            described = readable is not None and self._is_described(readable)
+            if readable is not None and described and opened.source.n_rows is None:
+                # Counting would read the whole file, so read and count in one pass.
+                records = read(readable)
+                rows = records.count()
+            else:
+                rows = opened.count_rows(self.verbose)
+            check(rows > 0, "The table has no rows.")
+        check(
+            private_rows or self.n_rows in (None, rows),
+            f"n_rows must be {rows}, the number of {name_record(opened.ids)}s, got "
+            f"{self.n_rows}. Under {self.neighbours!r} this number is counted, so "
+            "leave n_rows out.",
+        )
+        delta = self._check_parameters(opened, rows)
+        share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
+        count = assume_given_count(self.n_rows, self.neighbours, opened.ids)
+        noise = Randomness(choose_seed(self.random_state))
+        record = PrivacyRecord(
+            epsilon=self.epsilon,
+            delta=delta,
+            neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
+            assumptions=opened.assumptions + count,
+            reserved_delta=delta * share,
+            unit=opened.unit_name,
+        )
+        query = f"fit of {type(self).__name__}"
+        ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
+        with reserve_budget(record, ledger, query=query, described=opened) as enter:
+            if counts is None and opened.ids is not None:
+                counts = opened.count_rows_per_unit(self.max_rows_per_unit)
+            read = partial(read, row_counts=counts)
+            if schema is None:
+                schema = opened.infer_schema(record, DISCOVERY_SHARE, noise, counts)
+                schema = self._adapt_target(schema) if opened.infers_target else schema
+            reasons: tuple[str, ...] = ()
+            if not self._is_described(schema):
+                lines = partial(read, draw_lines(schema))
+                schema, rows, reasons = self._resolve(
+                    schema, rows, lines, record, noise
+                )
+            records = read(schema) if records is None else records
+            if balanced:
+                weights = release_balanced_weights(
+                    records,
+                    schema,
+                    record,
+                    noise=noise,
+                    max_weight=self.max_weight,
+                )
+                records = read(schema, class_weight=weights)
+            public = schema, rows, reasons, weight is not None
+            fit = self._run(records, record, noise, engine, *public)
+            # All attributes change at once. None changes if the fit is interrupted.
+            fitted = copy(self)
+            fitted._set_fitted(fit.weights, schema, opened.named)
+            fitted.plan_ = fit.plan
+            fitted.privacy_ = fit.record
+            fitted.n_iter_ = fit.n_steps
+            fitted._weighted = not (sample_weight is None and self.class_weight is None)
+            fitted._exposed = isinstance(weight, Exposure)
+            fitted._errors = None  # discard those of an earlier fit
+            fitted._derive()
+            enter(fitted)
+            self.__dict__ = fitted.__dict__
+        remember_table(self, X)
+        warn_if_constant(self)
+        warn_if_labels_unknown(self)
+        warn_of_doubts(describe_doubts(self))
+        return self
+
+    def _run(
+        self,
+        records: Records,
+        record: PrivacyRecord,
+        noise: Randomness,
+        engine: MakeEngine,
+        schema: Schema,
+        rows: int | None,
+        reasons: tuple[str, ...],
+        weighted: bool,
+    ) -> Outcome:
+        """Plan and run the fit.
+
+        If needed, first release the row count and a histogram of the weights.
+        """
+        if rows is None:
+            rows = release_row_count(records, record, COUNT_SHARE, noise=noise)
+        if self.solver != OWN:
+            loss = self._loss(schema)
+            return run_solver(self, records, loss, rows, record, noise, engine)
+        if weighted and self._may_have_errors(schema):
+            release_weights(records, record, noise)
+        plan = self._plan(schema, rows, record, reasons)
+        given = weighted or self.class_weight is not None
+        if given and isinstance(self.geometry, str):  # otherwise the user chose caps
+            plan = scale_caps(plan, self.max_weight)
+        if records.elsewhere:
+            plan = replace(plan, engine="dask")
+        elif small := choose_small_engine(self.engine, plan.count_entries()):
+            plan, engine = replace(plan, engine="reference"), small
+        else:
+            plan = replace(plan, engine=self.engine)
+        with show_fitting(plan) if self.verbose else nullcontext() as callback:
+            fit = run(
+                plan,
+                records,
+                engine=engine,
+                noise=noise,
+                record=record,
+                callback=callback,
+            )
+        return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
+
+    def _may_have_errors(self, schema: Schema) -> bool:
+        """Return whether the parameters allow the model to have standard errors."""
+        full = self.sampling in ("auto", "full") and self.geometry in ("auto", "matrix")
+        plain = full and self.fit_intercept and self.l1_ratio == 0
+        return plain and self._loss(schema).target_law is not None
+
+    def _adapt_target(self, schema: Schema) -> Schema:
+        """Change an inferred description of the target to suit the loss."""
+        return schema
+
+    @abstractmethod
+    def _target(self) -> Any:
+        """Return the description of the target that the parameters give."""
+
+    def _derive(self) -> None:
+        """Compute what follows from released values. A ledger's entry covers it too."""
+
+    def _set_fitted(self, weights: FloatArray, schema: Schema, named: bool) -> None:
+        """Set the attributes that predictions need."""
+        self.schema_ = schema
+        self.weights_ = weights
+        self.n_features_in_ = len(schema.inputs)
+        if named:
+            self.feature_names_in_ = np.array(schema.inputs, dtype=object)
+        elif hasattr(self, "feature_names_in_"):  # from an earlier fit
+            del self.feature_names_in_
+        coef, intercept = convert_to_user_units(schema, self._layout, weights)
+        self._set_coefficients(coef, intercept)
+
+    def _set_coefficients(self, coef: FloatArray, intercept: FloatArray) -> None:
+        """Set ``coef_`` and ``intercept_``, given arrays (k, width) and (k,)."""
+        self.coef_: FloatArray = coef
+        self.intercept_: FloatArray | float = intercept
+
+    @property
+    def _layout(self) -> Layout:
+        """The layout of ``weights_``, including the intercept if the model has one."""
+        layout = self.schema_.layout(intercept=False)
+        if layout.n_features == len(self.weights_):
+            return layout
+        return self.schema_.layout(intercept=True)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Return the name of each column of ``coef_``, such as age or job=admin."""
+        check_is_fitted(self, "weights_")
+        names = zip(self._layout.labels, self._layout.penalised, strict=True)
+        return np.array([name for name, kept in names if kept], dtype=object)
+
+    def _margins(self, X: Any) -> FloatArray:
+        """Compute the margins x·w of new rows, shape (n, k)."""
+        check_is_fitted(self, "weights_")
+        if is_dask(X) and hasattr(X, "columns"):  # one partition at a time in memory
+            parts = (X.partitions[i].compute() for i in range(X.npartitions))
+            return np.concatenate([self._margins(part) for part in parts])
+        table = accept_table(X)
+        check_width(table, self.n_features_in_, type(self).__name__)
+        return compute_margins(table, self.schema_, self._layout, self.weights_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inputs = tags.input_tags
+        inputs.sparse = inputs.string = inputs.allow_nan = True
+        return tags
