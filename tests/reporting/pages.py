@@ -52,7 +52,7 @@ HOSTILE = [
     "x" * 300,
     "שלום",
     "&lt;b&gt;",
-    r"$\frac{1}{0}$ costs $5",
+    r"$\frac{1}{0}$ costs",
 ]
 WIDE = 60
 
