@@ -218,7 +218,7 @@ def use_axes(ax: Any) -> Panel:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scale:
+class Axis:
     """Where numbers stand on an axis of a panel, and which of them are written there.
 
     Attributes
@@ -241,14 +241,14 @@ class Scale:
         return float(self.place(np.clip(value, self.low, self.high)))
 
 
-def scale_linearly(low: float, high: float, most: int = 5) -> Scale:
+def scale_linearly(low: float, high: float, most: int = 5) -> Axis:
     """Return a linear axis with up to `most` round numbers."""
     span = high - low
     step = 10.0 ** math.floor(math.log10(span) - 1.0)
     step *= next(f for f in (1.0, 2.0, 5.0, 10.0, 20.0, 50.0) if span / step / f < most)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     numbers = [float(f"{i * step:.12g}") for i in range(first, last + 1)]
-    return Scale(
+    return Axis(
         low=low,
         high=high,
         place=lambda v: (np.asarray(v, float) - low) / span,
@@ -262,7 +262,7 @@ def scale_bent(
     place: Callable[[Any], FloatArray],
     candidates: Sequence[float] = (),
     apart: float = 0.17,
-) -> Scale:
+) -> Axis:
     """Return an axis that is not linear, with round numbers that are far enough apart.
 
     By default the numbers are 0, the powers of ten, and 3, 2 and 5 times these powers.
@@ -279,7 +279,7 @@ def scale_bent(
             at = float(place(value))
             if all(abs(at - other) >= apart for _, other in kept):
                 kept.append((value, at))
-    return Scale(
+    return Axis(
         low=low,
         high=high,
         place=place,
@@ -287,7 +287,7 @@ def scale_bent(
     )
 
 
-def scale_log(low: float, high: float, apart: float = 0.17) -> Scale:
+def scale_log(low: float, high: float, apart: float = 0.17) -> Axis:
     """Return a logarithmic axis."""
     span = math.log(high / low)
     return scale_bent(low, high, lambda v: np.log(v / low) / span, apart=apart)
@@ -300,7 +300,7 @@ def format_tick(value: float) -> str:
     return format_number(value)
 
 
-def choose_scale(column: Numeric, curve: Curve) -> Scale:
+def choose_scale(column: Numeric, curve: Curve) -> Axis:
     """Choose the horizontal axis of a curve, from the schema and released values.
 
     The axis is that of the column if it is on a log scale. Otherwise it is linear,
@@ -344,14 +344,14 @@ def choose_scale(column: Numeric, curve: Curve) -> Scale:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Terms:
+class DrawnTerms:
     """The curves and pairs that a picture shows, and what all its panels share.
 
     Attributes
     ----------
     shown : tuple of Curve
         What is drawn, in this order.
-    heights : Scale
+    heights : Axis
         The scale of the effects, for all panels.
     darkest : float
         The effect that the darkest cells of maps stand for.
@@ -364,7 +364,7 @@ class Terms:
     """
 
     shown: tuple[Curve, ...]
-    heights: Scale
+    heights: Axis
     darkest: float
     known: bool
     classes: tuple[str, ...]
@@ -373,7 +373,7 @@ class Terms:
 
 def choose_terms(
     model: Any, columns: Sequence[str] | None = None, most: int = MOST_PANELS
-) -> Terms:
+) -> DrawnTerms:
     """Choose what to draw of an additive model, in order of what it explains.
 
     By default, what noise could explain as well is left out, and so are pairs whose
@@ -419,7 +419,7 @@ def choose_terms(
         )
     if len(classes) > len(CLASSES):
         notes.append(f"Only the first {len(CLASSES)} classes are drawn.")
-    return Terms(
+    return DrawnTerms(
         shown=tuple(shown),
         heights=_choose_heights(lines),
         darkest=max((float(np.abs(one).max()) for one in maps), default=0.0) or 1.0,
@@ -443,7 +443,7 @@ def _find_reach(curve: Curve) -> FloatArray:
     return np.where(np.isfinite(curve.likely_std), Z * curve.likely_std, math.nan)
 
 
-def _choose_heights(curves: Sequence[Curve]) -> Scale:
+def _choose_heights(curves: Sequence[Curve]) -> Axis:
     """Choose one scale for the effects of all curves.
 
     It also covers intervals that are known, up to `REACH` times the largest effect.
@@ -507,7 +507,7 @@ def describe_effects(model: Any) -> str:
     return f"Effect on {target}, in its units"
 
 
-def describe_terms(terms: Terms) -> str:
+def describe_terms(terms: DrawnTerms) -> str:
     """Return sentences that explain the panels."""
     if not terms.shown:
         return ""
@@ -541,7 +541,7 @@ def draw_key(panel: Panel, classes: Sequence[str]) -> None:
 def draw_term(
     figure: Any,
     model: Any,
-    terms: Terms,
+    terms: DrawnTerms,
     curve: Curve,
     corner: tuple[float, float] = (0.0, 0.0),
     has_axes: bool = False,
@@ -579,7 +579,7 @@ def draw_term(
 
 
 def draw_heights(
-    panel: Panel, scale: Scale, upright: bool = True, below: float = -0.045
+    panel: Panel, scale: Axis, upright: bool = True, below: float = -0.045
 ) -> None:
     """Draw the grid of the effects, which go up or, if not `upright`, to the right."""
     ticks = [(scale(value), value, text) for value, text in scale.ticks]
@@ -596,7 +596,7 @@ def draw_heights(
             panel.write(at, below, text, ha="center", va="top")
 
 
-def draw_ticks(panel: Panel, scale: Scale) -> None:
+def draw_ticks(panel: Panel, scale: Axis) -> None:
     """Write the numbers of a horizontal axis, each below a small mark."""
     for value, text in scale.ticks:
         at = scale(value)
@@ -606,17 +606,19 @@ def draw_ticks(panel: Panel, scale: Scale) -> None:
         panel.write(at, -0.045, text, ha=side, va="top")
 
 
-def _color(terms: Terms, k: int) -> str:
+def _color(terms: DrawnTerms, k: int) -> str:
     return CLASSES[k] if terms.classes else ACCENT
 
 
-def _outputs(terms: Terms, curve: Curve) -> range:
+def _outputs(terms: DrawnTerms, curve: Curve) -> range:
     return range(min(curve.effects.shape[1], len(CLASSES)))
 
 
-def _draw_curve(panel: Panel, terms: Terms, column: Numeric, curve: Curve) -> None:
+def _draw_curve(panel: Panel, terms: DrawnTerms, column: Numeric, curve: Curve) -> None:
     scale, up = choose_scale(column, curve), terms.heights
     draw_heights(panel, up)
+    # How the rows spread over the column can be drawn here, from the bottom of the
+    # panel up: `scale` places values, and what follows is drawn over it.
     draw_ticks(panel, scale)
     shade = 1.0 if not terms.classes else 0.5
     for k in _outputs(terms, curve):
@@ -643,7 +645,7 @@ def _draw_curve(panel: Panel, terms: Terms, column: Numeric, curve: Curve) -> No
 
 
 def trace(
-    column: Numeric, curve: Curve, scale: Scale, k: int = 0
+    column: Numeric, curve: Curve, scale: Axis, k: int = 0
 ) -> tuple[FloatArray, FloatArray, FloatArray, Any]:
     """Return the points of the curve of output k.
 
@@ -686,7 +688,7 @@ def _find_runs(mask: Any) -> Iterator[slice]:
 
 
 def _find_ends(
-    curve: Curve, terms: Terms, i: int, k: int
+    curve: Curve, terms: DrawnTerms, i: int, k: int
 ) -> tuple[float, tuple[float, float] | None, bool]:
     """Return the positions of an effect and its interval, and whether it is a guess."""
     effect = float(curve.effects[i, k])
@@ -714,7 +716,7 @@ def _draw_mark(
     panel.draw_dot(x, y, color, hollow=guess or ends is None)
 
 
-def _draw_levels(panel: Panel, terms: Terms, column: Any, curve: Curve) -> str:
+def _draw_levels(panel: Panel, terms: DrawnTerms, column: Any, curve: Curve) -> str:
     """Draw categories or bins below each other, and return what the title must add."""
     labels = [_label(value) for value in curve.axes[0][1]]
     shares = np.ones(len(labels)) if curve.shares is None else curve.shares
@@ -738,7 +740,7 @@ def _draw_levels(panel: Panel, terms: Terms, column: Any, curve: Curve) -> str:
     return f" (and {left:,} smaller)" if left > 0 else ""
 
 
-def _draw_map(panel: Panel, terms: Terms, curve: Curve) -> str:
+def _draw_map(panel: Panel, terms: DrawnTerms, curve: Curve) -> str:
     """Draw the effects of a pair, and return what the title must add.
 
     Of several classes, the one with the largest effects is drawn.
@@ -875,7 +877,7 @@ def draw_coefficients(model: Any, axes: Any = None) -> Any:
     return figure
 
 
-def draw_rows(panel: Panel, rows: Rows, scale: Scale, named: bool = True) -> None:
+def draw_rows(panel: Panel, rows: Rows, scale: Axis, named: bool = True) -> None:
     """Draw effects below each other.
 
     Their names stand left of the axes if `named` is true, and numbers right of them.
@@ -914,7 +916,7 @@ def draw_rows(panel: Panel, rows: Rows, scale: Scale, named: bool = True) -> Non
             row += 1.0
 
 
-def choose_widths(effects: Sequence[Effect]) -> Scale:
+def choose_widths(effects: Sequence[Effect]) -> Axis:
     """Choose a scale for effects and their intervals, up to twice the largest."""
     most = min(HUGE, 2.0 * max((abs(e.effect) for e in effects), default=0.0)) or 1.0
     ends = [end for e in effects for end in (*e.interval, *e.noise_interval)]

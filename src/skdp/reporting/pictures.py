@@ -223,7 +223,7 @@ def draw_forecasts(forecasts: list[Forecasts]) -> list[Markup]:
     return [_draw_forecasts(one, up) for one in forecasts]
 
 
-def _draw_forecasts(one: Forecasts, up: plots.Scale) -> Markup:
+def _draw_forecasts(one: Forecasts, up: plots.Axis) -> Markup:
     values = [point.value for point in one.points]
     across = plots.scale_log(values[0], values[-1])
     figure = plots.make_figure(*plots.PANEL)
