@@ -60,7 +60,7 @@ def shows_progress(as_json: bool = False, quiet: bool = False) -> bool:
 
 def silence_compiler(as_json: bool = False, quiet: bool = False) -> None:
     """Suppress the message about compiling kernels if --json or --quiet is given."""
-    from skdp.engines.compilation import suppress_message
+    from skdp.engines.choice import suppress_message
 
     suppress_message(as_json or quiet)
 

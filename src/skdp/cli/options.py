@@ -206,10 +206,13 @@ def read_exposure(
 def choose_reader(file: Path, multiline: bool) -> PathLike[str]:
     """Return the path or, if `multiline` is true, a CSV reader of the file.
 
-    The reader accepts line breaks inside quoted fields.
+    The reader accepts line breaks inside quoted fields. A wrong path is refused here,
+    before estimators and scikit-learn are imported, which takes longer.
     """
     from skdp.tables import CSV
+    from skdp.tables.readers import check_path
 
+    check_path(file)
     return CSV(file, multiline=True) if multiline else file
 
 

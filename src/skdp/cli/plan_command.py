@@ -72,13 +72,13 @@ def plan(
     quiet: Quiet = False,
 ) -> None:
     """Show what a fit would do and how accurate it may be. No data is read."""
-    import skdp
-    from skdp.engines.choice import name_engine
-    from skdp.planning.forecast import forecast
-
     check_out(out, force)
     described = read_schema(schema, target, unit)
     chosen = choose_model(model, described)
+
+    import skdp  # only now, because estimators are slow to import
+    from skdp.engines.choice import name_engine
+    from skdp.planning.forecast import forecast
 
     def make_plan(budget: float) -> Plan:
         return skdp.plan(

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.isotonic import isotonic_regression
 
 from skdp.models.losses import Loss
 from skdp.privacy import queries
@@ -135,6 +134,8 @@ def _rising_shares(released: Released, n_rows: float) -> tuple[FloatArray, Float
     """
     shares = released.values.ravel() / n_rows
     shares = shares + (1.0 - shares.sum()) / N_BINS
+    from sklearn.isotonic import isotonic_regression  # slow to import
+
     rising = isotonic_regression(np.cumsum(shares), y_min=0.0, y_max=1.0)
     rising[-1] = 1.0
     shares = np.diff(rising, prepend=0.0)

@@ -145,8 +145,11 @@ def open_table(table: Any, wanted: Sequence[str] | None = None) -> Source:
     return reader(table, wanted)
 
 
-def open_file(given: Any, wanted: Sequence[str] | None) -> Source:
-    """Open a file with the reader for the file's extension, or a folder of files."""
+def check_path(given: Any) -> list[PathLike[str]] | None:
+    """Refuse the path of something that is not a table. No file is opened.
+
+    Return the files of a folder, or None if the path is that of one file.
+    """
     path = Path(given)
     check(
         not os.path.isfile(path / "model.json"),
@@ -158,14 +161,24 @@ def open_file(given: Any, wanted: Sequence[str] | None) -> Source:
     if files is not None:
         for one in files:
             _find_file_reader(Path(one))
-        return folder.table(files, wanted)
+        return files
     check(
         bool(path.suffix) or path.exists(),
         f"There is no file or directory {str(path)!r}.",
     )
-    where = _find_file_reader(path)
+    _find_file_reader(path)
     check(path.is_file(), f"There is no file {str(path)!r}.")
-    reader: Reader = _load(where)
+    return None
+
+
+def open_file(given: Any, wanted: Sequence[str] | None) -> Source:
+    """Open a file with the reader for the file's extension, or a folder of files."""
+    from skdp.tables import folder  # not at the top, because it imports this module
+
+    files = check_path(given)
+    if files is not None:
+        return folder.table(files, wanted)
+    reader: Reader = _load(_find_file_reader(Path(given)))
     return reader(given, wanted)
 
 
