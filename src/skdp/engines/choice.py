@@ -202,7 +202,7 @@ def place_table(
     )
     if kind != "dask" or not (frame or isinstance(table, (str, PathLike))):
         return table, y, sample_weight, unit, engine
-    from skdp.engines.dask_client import Cluster
+    from skdp.engines.dask_engine import Cluster
     from skdp.engines.dask_table import place_files, place_frame
 
     cluster = Cluster(address or None, n_threads)
