@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from skdp import formatting
 from skdp.descent import matrix
 from skdp.descent.plan import Plan, name_row_count
 from skdp.descent.plan_files import find_geometry, plan_summary
-from skdp.estimators import formatting
-from skdp.estimators.formatting import format_number, shorten
 from skdp.estimators.weights import QUERY, QUERY_END
 from skdp.evaluation.results import TOO_NOISY, Evaluation
+from skdp.formatting import format_number, shorten
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.reporting.statement import describe_neighbours, write_parts
 from skdp.schema import Column, Numeric, check, count_in_words, name_record
