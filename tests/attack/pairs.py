@@ -72,14 +72,19 @@ class Pair:
 
 
 def inferred(table):
-    """A frame whose types pandas infers, from one record's cells too."""
+    """A frame whose types pandas infers, from one record's cells too.
+
+    The type of the ids is public. One missing id must not turn integers into floats,
+    which are refused.
+    """
     cells = {name: column.tolist() for name, column in table.items()}
     kept = {
         name: [None if isinstance(cell, complex) else cell for cell in column]
         for name, column in cells.items()
     }
     try:
-        return pd.DataFrame(kept)
+        frame = pd.DataFrame(kept)
+        return frame.astype({"id": object}) if "id" in kept else frame
     except OverflowError:  # of old versions of pandas, for large integers
         return pd.DataFrame(kept, dtype=object)
 
