@@ -139,17 +139,13 @@ def test_examples_of_docstrings_run():
     assert sum(result.attempted for result in results.values()) > 50
 
 
-def test_the_site_builds_without_a_warning(tmp_path):
-    """All but the pictures of the gallery, whose programs have a test of their own.
+def build_site(tmp_path):
+    """Build what is in ``tmp_path/docs``, and return its pages.
 
-    The theme is the plainest, because furo's navigation takes half of the time.
+    All but the pictures of the gallery, whose programs have a test of their own. The
+    theme is the plainest, because furo's navigation takes half of the time.
     """
     pytest.importorskip("sphinx")
-    for part in ROOT.iterdir():  # a copy: pages are made beside those that are written
-        if part.name not in ("docs", "build") and not part.name.startswith("."):
-            (tmp_path / part.name).symlink_to(part)
-    made = shutil.ignore_patterns("generated", "gallery")
-    shutil.copytree(DOCS, tmp_path / "docs", ignore=made)
     built = subprocess.run(
         [
             *(sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going"),
@@ -161,8 +157,56 @@ def test_the_site_builds_without_a_warning(tmp_path):
         encoding="utf-8",
     )
     assert built.returncode == 0, built.stderr
-    pages = list((tmp_path / "site").rglob("*.html"))
+    return list((tmp_path / "site").rglob("*.html"))
+
+
+@pytest.mark.nightly
+def test_the_site_builds_without_a_warning(tmp_path):
+    for part in ROOT.iterdir():  # a copy: pages are made beside those that are written
+        if part.name not in ("docs", "build") and not part.name.startswith("."):
+            (tmp_path / part.name).symlink_to(part)
+    made = shutil.ignore_patterns("generated", "gallery")
+    shutil.copytree(DOCS, tmp_path / "docs", ignore=made)
+    pages = build_site(tmp_path)
     assert len(pages) > 100
     remote = re.compile(r'<(?:script|img|link)[^>]+(?:src|href)="(?:https?:)?//')
     for page in pages:
         assert not remote.search(page.read_text(encoding="utf-8")), page
+
+
+#: A site of one page of each kind: a guide, the reference of a class and of a function.
+SMALL_SITE = """\
+# A small site
+
+```{toctree}
+gallery/index
+guide/sketches
+```
+
+```{eval-rst}
+.. autosummary::
+   :toctree: generated
+
+   skdp.RandomFolds
+   skdp.solvers.dp_cd
+```
+"""
+
+
+def test_a_small_site_builds_without_a_warning(tmp_path):
+    docs = tmp_path / "docs"
+    for folder in ("_static", "_templates"):
+        shutil.copytree(DOCS / folder, docs / folder)
+    (docs / "guide").mkdir()
+    (docs / "index.md").write_text(SMALL_SITE, encoding="utf-8")
+    shutil.copy(DOCS / "conf.py", docs / "conf.py")
+    guide = (DOCS / "guide/sketches.md").read_text(encoding="utf-8")
+    alone = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", guide)  # without its links
+    (docs / "guide/sketches.md").write_text(alone, encoding="utf-8")
+    examples = tmp_path / "examples"
+    examples.mkdir()
+    for name in ("GALLERY_HEADER.rst", "plot_7_ledger.py"):
+        shutil.copy(ROOT / "examples" / name, examples / name)
+    built = {page.relative_to(tmp_path / "site") for page in build_site(tmp_path)}
+    wanted = ["guide/sketches", "gallery/plot_7_ledger", "generated/skdp.RandomFolds"]
+    assert {Path(f"{name}.html") for name in wanted} <= built
