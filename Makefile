@@ -26,7 +26,7 @@ test: $(VENV)/.dev
 
 nightly: $(VENV)/.dev
 	$(MAKE) --no-print-directory -j2 lint $(VENV)/.kernels
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -q --nightly
+	SKDP_FUZZ=200 $(BIN)/pytest -n $(JOBS) --dist worksteal -q --nightly
 
 fast: $(VENV)/.dev
 	$(MAKE) --no-print-directory -j2 lint $(VENV)/.kernels
