@@ -1,5 +1,6 @@
 # make demo              set up and fit a private model on a synthetic table
-# make test              lint, types and all tests: what CI runs
+# make test              lint, types and tests: what CI runs
+# make nightly           the same with the slowest tests, once a day and before a release
 # make fast              lint, types and the quick tests, for daily work
 # make lint              ruff and mypy
 # make format            let ruff fix and format
@@ -14,7 +15,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 WITH   ?= oldest
 
-.PHONY: demo test fast lint format docs bench dist versions clean
+.PHONY: demo test nightly fast lint format docs bench dist versions clean
 
 demo: $(VENV)/.demo
 	$(BIN)/skdp demo
@@ -22,6 +23,10 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(MAKE) --no-print-directory -j2 lint $(VENV)/.kernels
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -q
+
+nightly: $(VENV)/.dev
+	$(MAKE) --no-print-directory -j2 lint $(VENV)/.kernels
+	SKDP_FUZZ=200 $(BIN)/pytest -n $(JOBS) --dist worksteal -q --nightly
 
 fast: $(VENV)/.dev
 	$(MAKE) --no-print-directory -j2 lint $(VENV)/.kernels

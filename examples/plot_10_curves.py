@@ -14,7 +14,7 @@ import skdp
 from skdp.datasets import bend_age
 
 BEND = 1.0
-data = skdp.make_hospital(20_000, bend=BEND)
+data = skdp.make_hospital(8_000, bend=BEND)
 fresh = skdp.make_hospital(10_000, random_state=1, bend=BEND)
 for kind in (skdp.LogisticRegression, skdp.AdditiveClassifier):
     model = kind(epsilon=1.0, schema=data.schema, random_state=0).fit(data.columns)

@@ -1,12 +1,21 @@
 """Property tests have no deadline: machines that run them may be busy.
 
 `pytest --fast` leaves out the folders in `SLOW`, which take most of the time.
+`pytest --nightly` adds the tests marked `nightly`. They take long and rarely fail where
+the others pass, which have an example of each.
 """
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# Each process of pytest has a core. A second thread of linear algebra would share it,
+# and wait for the first in a busy loop: that was most of the time of these tests. The
+# libraries read this once, when numpy is first imported, which is after this file.
+for library in ("OPENBLAS", "MKL", "BLIS"):
+    os.environ[f"{library}_NUM_THREADS"] = "1"
 
 settings.register_profile("skdp", deadline=None)
 settings.load_profile("skdp")
@@ -59,17 +68,18 @@ def few_deviates(request):
 
 def pytest_addoption(parser):
     parser.addoption("--fast", action="store_true", help="leave out slow tests")
+    parser.addoption("--nightly", action="store_true", help="add the slowest tests")
 
 
 def pytest_collection_modifyitems(config, items):
-    if not config.getoption("--fast"):
-        return
     tests = Path(__file__).parent
-    slow = [tests / name for name in SLOW]
+    slow = [tests / name for name in SLOW] if config.getoption("--fast") else []
+    nightly = config.getoption("--nightly")
     left_out = [
         item
         for item in items
         if any(item.path == one or one in item.path.parents for one in slow)
+        or (not nightly and item.get_closest_marker("nightly"))
     ]
     config.hook.pytest_deselected(items=left_out)
     gone = set(left_out)

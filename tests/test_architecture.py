@@ -16,6 +16,7 @@ import pytest
 
 SRC = Path(__file__).resolve().parents[1] / "src" / "skdp"
 FILES = sorted(p.relative_to(SRC).as_posix() for p in SRC.rglob("*.py"))
+TRUSTED = [name for name in FILES if name.startswith("privacy/")]
 
 
 @cache
@@ -84,23 +85,21 @@ def random_uses(name):
     return found
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_noise_and_generators_stay_where_they_belong(name):
-    used = random_uses(name)
-    if name == "privacy/randomness.py":
-        assert {"os.urandom", "np.random.default_rng"} <= set(used)
-    elif name in RANDOM:
-        assert used, f"{name} no longer needs its entry in RANDOM."
-    else:
-        assert used == [], f"{name} uses {used}: only privacy/randomness.py may."
+def test_noise_and_generators_stay_where_they_belong():
+    found = {name: used for name in FILES if (used := random_uses(name))}
+    own = set(found.pop("privacy/randomness.py"))
+    assert {"os.urandom", "np.random.default_rng"} <= own
+    assert set(RANDOM) <= set(found), "An entry of RANDOM is no longer needed."
+    others = {name: used for name, used in found.items() if name not in RANDOM}
+    assert others == {}, "Only privacy/randomness.py may use these."
 
 
-@pytest.mark.parametrize("name", sorted(RANDOM))
-def test_those_that_may_draw_only_what_they_may(name):
-    used = set(random_uses(name))
-    if name != "datasets.py":  # types in signatures; no generator is made
-        assert used <= {"np.random.Generator"}
-    assert not used & {"os.urandom", "urandom"}
+def test_those_that_may_draw_only_what_they_may():
+    for name in RANDOM:
+        used = set(random_uses(name))
+        if name != "datasets.py":  # types in signatures; no generator is made
+            assert used <= {"np.random.Generator"}, name
+        assert not used & {"os.urandom", "urandom"}, name
 
 
 def test_datasets_draws_read_no_records_of_a_user():
@@ -312,20 +311,22 @@ def part_of(module):
     return module.removesuffix(".py").replace("/", ".").split(".")[0]
 
 
-@pytest.mark.parametrize("name", [n for n in FILES if n != "__init__.py"])
-def test_imports_go_one_way(name):
-    ours = [m for m in imports(name) if m == "skdp" or m.startswith("skdp.")]
-    own = part_of(name)
-    assert own in LEVEL, f"Give {own} a place in LAYERS."
-    for module in ours:
-        if module == "skdp":  # the version, or a sub-package that is named next
+def test_imports_go_one_way():
+    for name in FILES:
+        if name == "__init__.py":
             continue
-        other = part_of(module.removeprefix("skdp."))
-        if other not in LEVEL or (name, other) in EXCEPTIONS:
-            assert other in LEVEL or other == "__version__" or own == "cli", module
-            continue
-        allowed = other == own or LEVEL[other] < LEVEL[own]
-        assert allowed, f"{name} imports {module}: imports go one way."
+        own = part_of(name)
+        assert own in LEVEL, f"Give {own} a place in LAYERS."
+        for module in imports(name):
+            if not module.startswith("skdp."):  # skdp is named before what is in it
+                continue
+            other = part_of(module.removeprefix("skdp."))
+            if other not in LEVEL:
+                known = other == "__version__" or own == "cli"
+                assert known, f"{name} imports {module}, which LAYERS does not have."
+            elif (name, other) not in EXCEPTIONS:
+                allowed = other == own or LEVEL[other] < LEVEL[own]
+                assert allowed, f"{name} imports {module}: imports go one way."
 
 
 def test_privacy_imports_schema_and_itself_only():
@@ -356,13 +357,10 @@ STANDARD_IN_PRIVACY = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [n for n in FILES if n.startswith("privacy/")],
-)
-def test_trusted_files_lean_on_little(name):
-    roots = {m.split(".")[0] for m in imports(name)} - {"skdp"}
-    assert roots <= STANDARD_IN_PRIVACY | {"numpy", "scipy"}
+def test_trusted_files_lean_on_little():
+    for name in TRUSTED:
+        roots = {m.split(".")[0] for m in imports(name)} - {"skdp"}
+        assert roots <= STANDARD_IN_PRIVACY | {"numpy", "scipy"}, name
 
 
 # ---- what is never done
@@ -375,32 +373,32 @@ FORBIDDEN_MODULES |= {"marshal", "random", "secrets"}
 PICKLES = {"cli/export_command.py": "scikit-learn has no other form for a pipeline"}
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_no_pickle_eval_or_exec(name):
-    named = {
-        node.func.id
-        for node in ast.walk(tree(name))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
-    assert not named & FORBIDDEN_CALLS
-    pickles = {m.split(".")[0] for m in imports(name)} & FORBIDDEN_MODULES
-    assert pickles == ({"joblib"} if name in PICKLES else set())
-    assert name not in PICKLES or not {c for c, _ in calls(name)} & {"load", "loads"}
+def test_no_pickle_eval_or_exec():
+    for name in FILES:
+        named = {
+            node.func.id
+            for node in ast.walk(tree(name))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        assert not named & FORBIDDEN_CALLS, name
+        pickles = {m.split(".")[0] for m in imports(name)} & FORBIDDEN_MODULES
+        assert pickles == ({"joblib"} if name in PICKLES else set()), name
+    for name in PICKLES:
+        assert not {c for c, _ in calls(name)} & {"load", "loads"}, name
 
 
-@pytest.mark.parametrize("name", [n for n in FILES if n.startswith("privacy/")])
-def test_privacy_raises_and_never_warns_prints_or_logs(name):
-    assert not {"warn", "print", "warning", "debug", "info"} & {
-        c for c, _ in calls(name)
-    }
-    roots = {m.split(".")[0] for m in imports(name)}
-    assert not roots & {"warnings", "logging"}
+def test_privacy_raises_and_never_warns_prints_or_logs():
+    telling = {"warn", "print", "warning", "debug", "info"}
+    for name in TRUSTED:
+        assert not telling & {c for c, _ in calls(name)}, name
+        roots = {m.split(".")[0] for m in imports(name)}
+        assert not roots & {"warnings", "logging"}, name
 
 
-@pytest.mark.parametrize("name", [n for n in FILES if n.startswith("privacy/")])
-def test_privacy_does_not_lean_on_assertions(name):
+def test_privacy_does_not_lean_on_assertions():
     """python -O removes them."""
-    assert not [n for n in ast.walk(tree(name)) if isinstance(n, ast.Assert)]
+    for name in TRUSTED:
+        assert not [n for n in ast.walk(tree(name)) if isinstance(n, ast.Assert)], name
 
 
 # ---- how much must be read

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from threadpoolctl import threadpool_info
 
 import skdp
 
@@ -128,3 +129,9 @@ def test_pre_commit_runs_what_make_lint_runs():
         line for line in recipes if "--fix" not in line and line != "ruff format ."
     ]
     assert hooks == checks
+
+
+def test_linear_algebra_of_the_tests_has_one_thread():
+    """`tests/conftest.py` says so before numpy is imported, or else it is too late."""
+    pools = [one for one in threadpool_info() if one["user_api"] == "blas"]
+    assert all(pool["num_threads"] == 1 for pool in pools), pools

@@ -52,21 +52,28 @@ def test_without_the_extra_it_says_how_to_get_it(module):
     assert done.stderr == "The skdp command needs an extra: pip install 'skdp[cli]'.\n"
 
 
+@pytest.fixture
+def complete(call, monkeypatch):
+    """What a shell is told that asks for completions."""
+
+    def run(instruction, **asked):
+        for name, value in {"_SKDP_COMPLETE": instruction, **asked}.items():
+            monkeypatch.setenv(name, value)
+        code, out, _ = call()
+        assert code == 0
+        return out
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [("skdp f", {"fit"}), ("skdp fit x --model ", {"logistic", "linear", "huber"})],
 )
-def test_shells_complete_commands_and_choices(typed, offered):
-    words = typed.split(" ")
-    asked = {"_SKDP_COMPLETE": "complete_bash", "COMP_WORDS": typed}
-    done = subprocess.run(
-        [sys.executable, "-c", "from skdp.cli import main; main()"],
-        env=os.environ | asked | {"COMP_CWORD": str(len(words) - 1)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert offered <= set(done.stdout.split())
+def test_shells_complete_commands_and_choices(complete, typed, offered):
+    place = str(len(typed.split(" ")) - 1)
+    out = complete("complete_bash", COMP_WORDS=typed, COMP_CWORD=place)
+    assert offered <= set(out.split())
 
 
 def test_help_imports_nothing_that_computes():
@@ -159,27 +166,14 @@ SHELLS = {"bash": "complete -o default", "zsh": "#compdef skdp", "fish": "--comm
     ("shell", "more"),
     [("zsh", {}), ("fish", {"_TYPER_COMPLETE_FISH_ACTION": "get-args"})],
 )
-def test_other_shells_complete_sub_commands(shell, more):
-    asked = {"_SKDP_COMPLETE": f"complete_{shell}", **more}
-    done = subprocess.run(
-        [sys.executable, "-c", "from skdp.cli import main; main()"],
-        env=os.environ | asked | {"_TYPER_COMPLETE_ARGS": "skdp ledger e"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "export" in done.stdout
-    assert "show" not in done.stdout
+def test_other_shells_complete_sub_commands(complete, shell, more):
+    out = complete(f"complete_{shell}", _TYPER_COMPLETE_ARGS="skdp ledger e", **more)
+    assert "export" in out
+    assert "show" not in out
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_completion_is_shown_for_each_shell(shell):
-    done = subprocess.run(
-        [sys.executable, "-c", "from skdp.cli import main; main()"],
-        env=os.environ | {"_SKDP_COMPLETE": f"source_{shell}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert SHELLS[shell] in done.stdout
-    assert "skdp" in done.stdout
+def test_completion_is_shown_for_each_shell(complete, shell):
+    out = complete(f"source_{shell}")
+    assert SHELLS[shell] in out
+    assert "skdp" in out

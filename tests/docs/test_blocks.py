@@ -85,6 +85,10 @@ def blocks(text):
             yield one["kind"], one["body"], shown, noise
 
 
+#: Pages with something to run.
+FULL = [p for p in PAGES if p not in ELSEWHERE and list(blocks(text_of(p)))]
+
+
 def masked(text, words):
     """What is printed but for its numbers, its paths, `words`, and how wide it is."""
     for word in words:
@@ -178,7 +182,7 @@ class Reader:
         return str(toml_files.loads(body)) and None
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p not in ELSEWHERE])
+@pytest.mark.parametrize("page", FULL)
 def test_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
@@ -191,20 +195,22 @@ def test_the_page_runs(page, tmp_path, monkeypatch):
 
 
 def test_pages_with_blocks_are_found():
-    full = {page for page in PAGES if list(blocks(text_of(page)))}
-    assert {"README.md", "docs/guide/tutorial.md", "docs/guide/evaluation.md"} <= full
-    assert {page for page in ELSEWHERE if page in full} == set(ELSEWHERE)
+    known = {"README.md", "docs/guide/tutorial.md", "docs/guide/evaluation.md"}
+    assert known <= set(FULL)
+    assert all(list(blocks(text_of(page))) for page in ELSEWHERE)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_no_block_escapes(page):
+def test_no_block_escapes():
     """A program that is indented, or in a fence of no kind, would never be run."""
-    text = text_of(page)
-    fences = re.findall(r"^ *(```+)(.*)$", text, re.MULTILINE)
-    opening = [kind for _, kind in fences[::2]]
-    known = (*RUN, "text", "json", "{eval-rst}", "{toctree}", "{include}", "{figure}")
-    assert all(kind.split(" ")[0] in known for kind in opening), opening
-    assert not re.findall(r"^    (?:import |from \w+ import |skdp |>>>)", text, re.M)
+    directives = {"{eval-rst}", "{toctree}", "{include}", "{figure}"}
+    known = {*RUN, "text", "json", "dockerfile"} | directives
+    for page in PAGES:
+        text = text_of(page)
+        fences = re.findall(r"^ *(```+)(.*)$", text, re.MULTILINE)
+        unknown = {kind.split(" ")[0] for _, kind in fences[::2]} - known
+        assert not unknown, page
+        indented = r"^    (?:import |from \w+ import |skdp |>>>)"
+        assert not re.findall(indented, text, re.M), page
 
 
 def test_agreement_is_strict_but_for_noise_and_dots():
