@@ -295,7 +295,6 @@ LAYERS = [
     ["ledger", "models", "tables"],
     ["engines"],
     ["descent"],
-    ["planning"],
     ["inference"],
     ["solvers"],
     ["estimators", "datasets"],
@@ -326,6 +325,12 @@ def test_imports_go_one_way(name):
             continue
         allowed = other == own or LEVEL[other] < LEVEL[own]
         assert allowed, f"{name} imports {module}: imports go one way."
+
+
+def test_the_package_does_without_the_experiments():
+    """The wheel does not contain them."""
+    outside = {"experiments", "benchmarks", "tests"}
+    assert {n for n in FILES for m in imports(n) if m.split(".")[0] in outside} == set()
 
 
 def test_privacy_imports_schema_and_itself_only():

@@ -25,14 +25,10 @@ from experiments.statistics import (
     mean_interval,
     ratio_interval,
 )
+from experiments.theory.rates import strongly_convex_corrected, strongly_convex_weighted
 from experiments.theory_table import Array, Case, Method, cases, facts
 from skdp.descent.algorithm1 import growing, mean
-from skdp.descent.bounds import (
-    Budget,
-    Prior,
-    strongly_convex_corrected,
-    strongly_convex_weighted,
-)
+from skdp.descent.bounds import Budget, Prior
 from skdp.descent.plan import Plan, run
 from skdp.descent.rule import (
     choose_matrix_rate,
