@@ -535,7 +535,7 @@ PROMISES = {
         "calibrate",
         "spent_epsilon",
     },
-    "descent/algorithm1.py": {"descend"},
+    "descent/algorithm1.py": {"run_steps"},
 }
 
 

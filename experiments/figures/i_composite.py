@@ -28,7 +28,7 @@ from experiments.statistics import (
     ratio_interval,
 )
 from skdp.descent import algorithm1, bounds, samplings
-from skdp.descent.algorithm1 import descend
+from skdp.descent.algorithm1 import run_steps
 from skdp.descent.geometry import make_diagonal_update
 from skdp.descent.rule import preset
 from skdp.descent.sega_bounds import Sega, choose_metric, find_variances, sega_bound
@@ -213,7 +213,7 @@ def fit_usual(problem: Problem, name: str, epsilon: float, seed: int) -> dict[st
             table, problem.slopes(), weights, at, problem.neighbours, shape
         )
 
-    weights = descend(
+    weights = run_steps(
         query=query,
         update=make_diagonal_update(1.0 / M, problem.penalty, problem.n_rows),
         sets=plan.sampling.sets,

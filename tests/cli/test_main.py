@@ -145,7 +145,7 @@ def test_bytes_of_a_file_are_not_quoted(call, here, monkeypatch):
     def read(path):
         b"secret \xff".decode()
 
-    monkeypatch.setattr("skdp.schema.toml_files.read", read)
+    monkeypatch.setattr("skdp.schema.toml_files.read_toml", read)
     code, _, err = call("plan", "--schema", "s.toml", "--rows", "9")
     assert code == 2
     assert err == "skdp: A file could not be read (UnicodeDecodeError).\n"

@@ -53,7 +53,7 @@ class ImmediateCluster:
         return SimpleNamespace(result=result, worker=on, status="finished")
 
     def ask(self, packed: bytes, branch: Branch, *_: Any) -> Answer:
-        own = dask_tree._add_up(self._workers[branch.worker], packed, branch)
+        own = dask_tree._add_up_branch(self._workers[branch.worker], packed, branch)
         others = [self.ask(packed, other) for other in branch.branches]
         return merge([cloudpickle.loads(own), *others])
 

@@ -526,7 +526,7 @@ def test_nothing_that_a_sum_raises_reaches_a_log():
     records, worker = Records(SCHEMA.layout(), ()), SimpleNamespace()
     kept = dask_rows.get_shelf(worker)["t", 0] = dask_rows.Partition(records)
     job = dask_rows.Job(stop, n_threads=1)
-    answer = dask_rows.add_up(worker, "t", [0], job)
+    answer = dask_rows.add_up_partitions(worker, "t", [0], job)
     assert str(answer.error) == "A worker failed with SystemExit."
     answer = dask_tasks.call(stop, None)
     assert str(answer.error) == "A worker failed with SystemExit."

@@ -53,7 +53,7 @@ def test_a_fit_without_noise_has_textbook_errors(data):
     from skdp.privacy.encoding import encode
 
     layout = data.schema.layout()
-    X = datasets.compute_margins(
+    X = datasets.compute_true_margins(
         encode([data.batch], data.schema), np.eye(layout.n_features)
     )
     chance = 1.0 / (1.0 + np.exp(-X @ model.weights_[:, 0]))
@@ -79,8 +79,8 @@ def test_effects_predict_the_same(model, data):
     moved = matrix @ model.weights_
     records = encode([data.batch], data.schema)
     np.testing.assert_allclose(
-        datasets.compute_margins(records, moved),
-        datasets.compute_margins(records, model.weights_),
+        datasets.compute_true_margins(records, moved),
+        datasets.compute_true_margins(records, model.weights_),
         atol=1e-9,
     )
     for group in data.schema.layout().groups:

@@ -106,7 +106,7 @@ def test_records_that_outgrow_memory_and_the_disk(place, monkeypatch):
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     ledger = Ledger(place / "l.db", epsilon=4.0, delta=1e-6)
     model = skdp.LogisticRegression(
-        schema=skdp.schema.toml_files.read("s.toml"), delta=1e-6, ledger=ledger
+        schema=skdp.schema.toml_files.read_toml("s.toml"), delta=1e-6, ledger=ledger
     )
     with pytest.raises(OSError, match="No space"):
         model.fit("t.csv")

@@ -203,7 +203,7 @@ def test_bytes_that_are_no_text():
     ids=str,
 )
 def test_types_of_no_use_are_missing(array):
-    module = cells if isinstance(array, np.ndarray) else frames
+    is_numpy = isinstance(array, np.ndarray)
     assert np.isnan(module.numbers(array)).tolist() == [True, True]
     assert module.codes(array, LEVELS).tolist() == [-1, -1]
 

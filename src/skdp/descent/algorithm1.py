@@ -46,7 +46,7 @@ class Step:
     weights: FloatArray
 
 
-def descend(
+def run_steps(
     *,
     query: Query,
     update: Update,

@@ -310,7 +310,7 @@ def _single(layout: Layout) -> samplings.Sampling:
     return samplings.SingleCoordinate.uniform(layout.n_features)
 
 
-def _columns(layout: Layout) -> samplings.Sampling:
+def _sample_columns(layout: Layout) -> samplings.Sampling:
     return samplings.Blocks.uniform(layout.blocks)
 
 
@@ -326,14 +326,14 @@ def _columns_shuffled(layout: Layout) -> samplings.Sampling:
 
 #: The function that makes each method's sampling, by the method's name.
 PRESETS: dict[str, SamplingOf] = {
-    "skgd": _columns,
+    "skgd": _sample_columns,
     "dp_gd": _full,
     "dp_cd": _single,
-    "dp_skgd": _columns,
+    "dp_skgd": _sample_columns,
     "dp_skgd_importance": _columns_importance,
     "dp_skgd_shuffled": _columns_shuffled,
-    "dp_skgd_strong": _columns,
-    "dp_skgd_matrix": _columns,
+    "dp_skgd_strong": _sample_columns,
+    "dp_skgd_matrix": _sample_columns,
 }
 
 

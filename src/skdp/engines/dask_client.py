@@ -79,7 +79,7 @@ class Cluster:
         self.client: Any = _get_current() if address is None else None
         if self.client is None:
             self.client, closed = _connect(address, n_threads)
-            finalize(self, _close, closed)
+            finalize(self, _close_all, closed)
 
     def find_workers(self) -> dict[str, int]:
         """Return the number of threads of each running worker, by its address.
@@ -124,7 +124,7 @@ class Cluster:
         is lost or paused first.
         """
         if not self._watch(self._wait(futures), workers, running=True):
-            _refuse(futures)
+            _raise_failure(futures)
 
     async def _wait(self, futures: Sequence[Any]) -> bool:
         """Wait until tasks are done, and return whether all of them have results."""
@@ -150,7 +150,7 @@ class Cluster:
 
         answers = self._watch(gather(), workers)
         if len(answers) < len(level):
-            _refuse(level)
+            _raise_failure(level)
         return merge(answers)
 
     def ask(
@@ -272,7 +272,7 @@ def keep_trying(attempt: Callable[[], Any]) -> Any:
     )
 
 
-def _refuse(futures: Sequence[Any]) -> NoReturn:
+def _raise_failure(futures: Sequence[Any]) -> NoReturn:
     """Raise the error for tasks of which at least one has no result."""
     failed = [future for future in futures if future.status == "error"]
     error = failed[0].exception() if failed else None
@@ -345,6 +345,6 @@ def _connect(address: str | None, n_threads: int | None) -> tuple[Any, list[Any]
     return client, [client]
 
 
-def _close(opened: list[Any]) -> None:
+def _close_all(opened: list[Any]) -> None:
     for one in opened:
         one.close()

@@ -61,12 +61,14 @@ class ClusterCounts(RowCounts):
             table = part.arguments(self._cluster, worker)[0]
             split.append(submit(_count_own, table, self._ids, self.least, n_buckets))
         cells = [[submit(_pick, s, b) for b in range(n_buckets)] for s in split]
-        totals = [submit(_join, [*own]) for own in zip(*cells, strict=True)]
+        totals = [submit(_join_counts, [*own]) for own in zip(*cells, strict=True)]
         self._sizes = [submit(len, total) for total in totals]
         self._own = []
         for own in cells:
             pairs = zip(totals, own, strict=True)
-            self._own.append(submit(_join, [submit(_select, *pair) for pair in pairs]))
+            self._own.append(
+                submit(_join_counts, [submit(_select, *pair) for pair in pairs])
+            )
 
     def _restart_if_lost(self) -> None:
         if any(one.status not in ("pending", "finished") for one in self._own):
@@ -99,14 +101,14 @@ class ClusterCounts(RowCounts):
 
 def _count_own(table: Any, ids: Ids, least: int, n_buckets: int) -> list[RowCounts]:
     """Count the rows of each person in a partition. Split the persons into buckets."""
-    return ids.count(readers.open_table(table, ids.columns), least).split(n_buckets)
+    return ids.count(readers.open_source(table, ids.columns), least).split(n_buckets)
 
 
 def _pick(buckets: Sequence[RowCounts], number: int) -> RowCounts:
     return buckets[number]
 
 
-def _join(counts: Sequence[RowCounts]) -> RowCounts:
+def _join_counts(counts: Sequence[RowCounts]) -> RowCounts:
     return counts[0].join(counts[1:])
 
 

@@ -168,7 +168,7 @@ class Job:
     n_threads: int | None = None
 
 
-def add_up(
+def add_up_partitions(
     worker: Any, table: str, numbers: Sequence[int], job: Job, *own: Any
 ) -> Answer:
     """Return the sum of a job over the partitions `numbers`, which the worker keeps.

@@ -57,7 +57,7 @@ class ClusterTable(PlacedTable):
     def source(self, wanted: Sequence[str] | None) -> Source:
         """Return the table's public facts. No row can be read in this process."""
         return replace(
-            readers.open_table(self._example, wanted),
+            readers.open_source(self._example, wanted),
             read=_refuse_reading,
             n_rows=None,
             count=lambda: sum(self._count_parts()),
@@ -273,4 +273,4 @@ def _refuse_reading(at: Sequence[int], rows: int) -> NoReturn:
 
 
 def _count_rows(table: Any, target: Any, row_counts: None) -> list[int]:
-    return [count_rows(readers.open_table(table))]
+    return [count_rows(readers.open_source(table))]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from distributed.protocol.pickle import dumps, loads
 
-from skdp.engines.dask_rows import Answer, Job, add_up, make_public, merge
+from skdp.engines.dask_rows import Answer, Job, add_up_partitions, make_public, merge
 
 #: The name of the request.
 REQUEST = "skdp_add_up"
@@ -99,7 +99,7 @@ async def _answer(worker: Any, packed: bytes, branch: Sequence[Any]) -> bytes:
     calls = [create_task(ask(worker.rpc(one.worker), packed, one)) for one in others]
     run = partial(get_running_loop().run_in_executor, worker.executors["default"])
     try:
-        answer: bytes = await run(_add_up, worker, packed, own)
+        answer: bytes = await run(_add_up_branch, worker, packed, own)
         if calls:
             answer = await run(_merge, [answer, *await gather(*calls)])
     except Exception:  # the worker is being closed
@@ -107,13 +107,13 @@ async def _answer(worker: Any, packed: bytes, branch: Sequence[Any]) -> bytes:
     return answer
 
 
-def _add_up(worker: Any, packed: bytes, branch: Branch) -> bytes:
+def _add_up_branch(worker: Any, packed: bytes, branch: Branch) -> bytes:
     try:
         table, job = loads(packed)
         own = loads(branch.own)
     except BaseException as error:
         return _pack_answer(Answer(error=make_public(error)))
-    return _pack_answer(add_up(worker, table, branch.numbers, job, *own))
+    return _pack_answer(add_up_partitions(worker, table, branch.numbers, job, *own))
 
 
 def _merge(answers: Sequence[bytes]) -> bytes:

@@ -129,7 +129,7 @@ class Objective:
             for chunk in chunks
             for matrix, rows in _cut_rows(chunk, layout)
         )
-        self._blocks = list(_join(pieces))
+        self._blocks = list(_join_blocks(pieces))
         self.n_rows = sum(matrix.shape[0] for matrix, _, _ in self._blocks)
         self.steepness = 1.0 + self.n_rows * bound_steepness(
             self.problem, self.quadratic
@@ -268,7 +268,7 @@ def _clip_weights(weight: AnyArray, most: float) -> FloatArray:
     return np.clip(known, 0.0, most)[:, None]
 
 
-def _join(pieces: Iterator[Block]) -> Iterator[Block]:
+def _join_blocks(pieces: Iterator[Block]) -> Iterator[Block]:
     """Join short pieces into blocks of at most `BLOCK` rows.
 
     However the N rows are divided into pieces, there are at most 2N/BLOCK + 1 blocks.
@@ -276,14 +276,14 @@ def _join(pieces: Iterator[Block]) -> Iterator[Block]:
     held: list[Block] = []
     for piece in pieces:
         if held and sum(len(one[1]) for one in held) + len(piece[1]) > BLOCK:
-            yield _stack(held)
+            yield _stack_blocks(held)
             held = []
         held.append(piece)
     if held:
-        yield _stack(held)
+        yield _stack_blocks(held)
 
 
-def _stack(held: list[Block]) -> Block:
+def _stack_blocks(held: list[Block]) -> Block:
     matrices, targets, weights = zip(*held, strict=True)
     matrix = csr_array(vstack(matrices, format="csr"))
     return matrix, np.concatenate(targets), np.concatenate(weights)

@@ -185,7 +185,7 @@ def batches(
     elif ids is not None:
         named |= {f"{UNIT} {name}": name for name in ids.columns}
     wanted = [*schema.inputs, *named.values()]
-    source = readers.open_table(table, wanted)
+    source = readers.open_source(table, wanted)
     at = _find_positions(source, schema, named)
     check_columns(source, apart)
     factors = None if class_weight is None else _read_factors(class_weight, schema)
@@ -452,7 +452,7 @@ def read_cells(
         apart[UNIT] = ids.given
     elif ids is not None:
         named |= {f"{UNIT} {name}": name for name in ids.columns}
-    source = readers.open_table(table)
+    source = readers.open_source(table)
     known = every if source.names is None else source.names
     check_columns(source, apart)
     at = find_positions(known, [*wanted, *named.values()])

@@ -243,7 +243,7 @@ def open_csv(
     )
 
 
-def split(given: str | PathLike[str], most: float) -> list[Section]:
+def split_csv(given: str | PathLike[str], most: float) -> list[Section]:
     """Split a file into sections of about `most` bytes.
 
     Each line belongs to the section in which it begins. A file whose records may span
