@@ -39,9 +39,9 @@ def test_numba_lets_the_listener_know(capfd, monkeypatch):
 
 
 def test_the_message_can_be_suppressed(capfd):
-    compilation.suppress_message(True)
+    choice.suppress_message(True)
     start(kernels.sweep)
-    compilation.suppress_message(False)
+    choice.suppress_message(False)
     assert capfd.readouterr().err == ""
 
 

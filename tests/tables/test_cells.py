@@ -203,9 +203,12 @@ def test_bytes_that_are_no_text():
     ids=str,
 )
 def test_types_of_no_use_are_missing(array):
-    is_numpy = isinstance(array, np.ndarray)
-    assert np.isnan(module.numbers(array)).tolist() == [True, True]
-    assert module.codes(array, LEVELS).tolist() == [-1, -1]
+    if isinstance(array, np.ndarray):
+        numbers, codes = cells.numbers(array), cells.codes(array, LEVELS)
+    else:
+        numbers, codes = frames.to_numbers(array), frames.to_codes(array, LEVELS)
+    assert np.isnan(numbers).tolist() == [True, True]
+    assert codes.tolist() == [-1, -1]
 
 
 def test_one_complex_cell_does_not_spoil_a_column():
