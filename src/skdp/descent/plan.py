@@ -390,6 +390,8 @@ def run(
         raise BudgetError(
             "The privacy budget is exhausted; no further release is allowed."
         )
+    # What is left, and not what the plan expected: an earlier release may have cost a
+    # little less, and the steps may use all that remains.
     budget = record.remaining
     noise_multiplier = plan.noise_multiplier(budget)
 
@@ -444,6 +446,7 @@ def release_row_count(
     counted = queries.counts(engine(records), 1, record.neighbours)
     total = replace(counted, query=name_row_count(records.layout.counted))
     released = release(total, z, noise or Randomness(), record)
+    # The noise may make it zero or negative, and every mean divides by it.
     return max(1, round(float(released.values[0])))
 
 

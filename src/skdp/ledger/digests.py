@@ -30,6 +30,8 @@ def schema_digest(schema: Any) -> str:
     column whose type is not known yet is a string.
     """
     target = schema.target
+    # A frame and an array with the same rows are one table, but only a frame names its
+    # target.
     target = target[1] if isinstance(target, tuple) else target
     columns = [[name, _to_lists(column)] for name, column in schema.columns.items()]
     whole = [columns, _to_lists(target), _to_lists(schema.row_norm)]
@@ -63,6 +65,7 @@ def transcript_digest(record: PrivacyRecord) -> str:
         return record.transcript_digest
     digest = hashlib.sha256()
     for released in record.transcript:
+        # The byte order is fixed, because a record is verified on other machines too.
         values = np.ascontiguousarray(released.values, dtype="<f8")
         head = json.dumps([released.query, list(values.shape)])
         digest.update(head.encode() + b"\n" + values.tobytes())

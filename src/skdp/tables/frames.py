@@ -93,6 +93,8 @@ def to_numbers(given: Any) -> FloatArray:
     pa = import_library("pyarrow")
     family = _family(given.type)
     if family == "number":
+        # A safe cast raises an error for an integer above 2⁵³, and so would tell of one
+        # cell.
         floats = given.cast(pa.float64(), safe=False)
         return np.asarray(floats.to_numpy(zero_copy_only=False), np.float64)
     if family == "text":
@@ -241,6 +243,8 @@ def _indices(given: Any) -> AnyArray:
 def _cast_to_bytes(given: Any) -> Any:
     """Return text as bytes, without checking the encoding."""
     pa = import_library("pyarrow")
+    # Some functions of Arrow raise an error for text that is not valid UTF-8, which a
+    # single cell may hold. For bytes they do not.
     if given.type in (pa.large_binary(), pa.binary()):
         return given
     wide = import_library("pyarrow.types").is_large_string(given.type)
@@ -271,6 +275,8 @@ def _text_numbers(given: Any) -> FloatArray:
 def _code_arrow_texts(given: Any, levels: Levels) -> AnyArray:
     pa, compute = import_library("pyarrow"), import_library("pyarrow.compute")
     text = _cast_to_bytes(given)
+    # Most cells are spelled as in the schema, and Arrow finds these at once. Only the
+    # others are compared in Python, each distinct text once.
     keys = [key.encode("utf-8", "replace") for key in levels.exact]
     found = compute.index_in(text, value_set=pa.array(keys, text.type))
     result = np.asarray(found.fill_null(MISSING).to_numpy(zero_copy_only=False))

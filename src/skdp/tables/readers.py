@@ -175,6 +175,8 @@ def open_file(given: Any, wanted: Sequence[str] | None) -> Source:
     """Open a file with the reader for the file's extension, or a folder of files."""
     from skdp.tables.files import open_folder
 
+    # Paths are checked before a file is opened, so a file of another kind in a folder
+    # is reported before hours of reading.
     files = check_path(given)
     if files is not None:
         return open_folder(files, wanted)
