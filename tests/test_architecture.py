@@ -154,7 +154,7 @@ RELEASES = {
 
 #: Every file that opens a budget.
 BUDGETS = {
-    "audit/games.py": "one a game, on tables that were made up",
+    "audit/games.py": "one per game, on synthetic tables",
     "audit/mechanisms.py": "the budget of a row count, in such a game",
     "descent/plan.py": "that of a run, unless one is handed in",
     "descent/descend.py": "that of a run of Algorithm 1 as printed",
@@ -210,7 +210,7 @@ def test_every_budget_is_listed():
 
 
 def test_release_is_called_under_its_own_name():
-    """No alias, and no reference that is not a call, may hide a spending."""
+    """An alias, or a reference that is not a call, could hide a spending."""
     for name in FILES:
         if name == "privacy/mechanism.py":
             continue
@@ -236,7 +236,7 @@ def test_charges_are_made_by_release_alone():
     # A trial of a search is charged as a whole until its own releases are entered.
     # A minimiser is charged before it is looked for.
     others = {"privacy/discovery.py", "privacy/selection.py", "solvers/problem.py"}
-    # A choice by the exponential mechanism is none of a sum.
+    # The exponential mechanism releases a choice, not a sum.
     others |= {"solvers/dp_gcd.py"}
     assert caller_files("charge") <= {"privacy/mechanism.py"} | others
     assert "privacy/mechanism.py" in caller_files("charge")
@@ -474,7 +474,7 @@ def test_no_two_files_share_a_name():
 
 
 def test_no_two_classes_share_a_name():
-    """Nor does one who looks for a class find two, even where one is private."""
+    """A search for a class finds one, even among private names."""
     places: dict[str, list[str]] = {}
     for name in FILES:
         for node in ast.walk(tree(name)):

@@ -370,7 +370,7 @@ def about_cases(at_end: dict[tuple[str, str], dict[str, dict[int, float]]]) -> s
 
 
 def learnt(rows: Rows) -> list[str]:
-    """What importance sampling does on columns."""
+    """Describe the effect of importance sampling on columns."""
     known = [s for s in ("importance", "oracle") if s in column(rows, "sampling")]
     counts = {s: tally(rows, s) for s in known}
     if len(counts) < 2:

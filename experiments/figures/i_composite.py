@@ -367,7 +367,7 @@ def text(every: Rows) -> str:
 F is f plus a penalty that couples coordinates, and the excess is F(w) − F*, with F* by
 accelerated proximal steps without noise. The penalties: total variation along the
 levels or knots of each column, a group lasso by column, and the simplex over all
-columns. [DP-SEGA](../../guide/sega.md) releases the gradient of one column a step and
+columns. [DP-SEGA](../../guide/sega.md) releases the gradient of one column per step and
 moves all coordinates; its damping, from its bound, is α = {dampings[0]:g} to
 {dampings[-1]:g}. *Sketch without memory* is the same with α = 0. *Full steps* and
 *DP-SkGD, columns* are Algorithm 1; the latter needs a penalty that is a sum over

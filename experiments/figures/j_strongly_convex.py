@@ -480,7 +480,7 @@ Excess by Theorem E's average and steps over that by Theorem B's: {ratios}."""
 
 
 def learnt(rows: Rows) -> list[str]:
-    """What the strongly convex cases and the theorems for blocks show."""
+    """Describe the strongly convex cases and the theorems for blocks."""
     special, on_tables = split(rows)
     points = []
     full = [r for r in special if (r["case"], r["f"]) == (CASES[1], "M")]

@@ -131,7 +131,7 @@ def test_warnings_of_libraries_are_not_shown():
         "from skdp.schema import toml_files\n"
         "def read(path):\n"
         "    warnings.warn('a cell', stacklevel=1); raise ValueError('sentence')\n"
-        "toml_files.read = read\n"
+        "toml_files.read_toml = read\n"
         "sys.argv = ['skdp', 'plan', '--schema', 's.toml', '--rows', '9']\n"
         "main()"
     )

@@ -350,7 +350,7 @@ def test_result_is_the_weighted_sum_of_what_the_callback_saw(name):
 
 
 def test_callback_sees_public_and_released_values_only():
-    """Nothing in a step, however deep, is an exact sum or the records."""
+    """A step contains neither an exact sum nor the records, at any depth."""
     f, seen = Quadratic(4, 4), []
     full = samplings.Full(4)
     f.descend(full, np.full(4, 9.0), 3, z=1.0, callback=seen.append)

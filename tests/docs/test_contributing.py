@@ -28,7 +28,7 @@ DATA = skdp.make_hospital(900, target="cost")
 
 @pytest.fixture(scope="module")
 def made():
-    """What the page's programs define; their entries leave the registries after."""
+    """The names that the programs define. Their registry entries are removed later."""
     registries = LOSSES, ESTIMATORS, SOLVERS, RELEASES_OF
     before = [dict(registry) for registry in registries]
     names = {"__name__": "contributing"}

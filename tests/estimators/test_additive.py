@@ -383,7 +383,7 @@ def test_drawn_curves_pass_through_knots_that_are_not_equally_spaced():
 
 
 def test_effects_add_up_to_the_prediction():
-    """What a pair loses is added to its columns, at knots that they share."""
+    """Effects that leave a pair are added to its columns, at shared knots."""
     columns = {
         "x": skdp.Numeric(0, 100, knots=(0.0, 10.0, 50.0, 100.0), indicator=True),
         "y": skdp.Categorical(["a", "b", "c"]),

@@ -295,7 +295,7 @@ def test_folds_take_a_person_whole():
 
 
 def test_the_fold_of_a_person_does_not_depend_on_others():
-    """Nor on the order of rows, on how ids are stored, or on where they are read."""
+    """Order of rows, type of ids and place of reading do not matter either."""
     ids = TABLE["id"].to_numpy()
     folds = skdp.RandomFolds(4, random_state=1)
     held_out = set(ids[next(folds.split(ids, groups=ids))[1]])

@@ -407,7 +407,7 @@ def test_what_noise_hides_cannot_be_told(tmp_path):
 
 
 def test_a_constant_column_cannot_be_told_without_noise_either():
-    """Nor one that varies so little that the ridge takes most of its weight off."""
+    """The same for a column that varies so little that the ridge dominates."""
     model = hidden(epsilon=math.inf)
     told = np.isfinite(model.coef_std_[0])
     names = [str(name) for name in model.get_feature_names_out()[told]]

@@ -1,4 +1,4 @@
-"""What a cell means is one total function, whichever way it is computed."""
+"""The meaning of a cell is the same for every reader and type of column."""
 
 import math
 from decimal import Decimal

@@ -191,7 +191,7 @@ def read_record_form(form: RecordForm, summary: dict[str, Any]) -> PrivacyRecord
 F = TypeVar("F")
 #: What a model's digest leaves out of model.json, and why. White space, the order of
 #: keys and the comments of a TOML file are left out too, because they are not content.
-#: Everything else in the three files is covered: whoever changes it is found out.
+#: Everything else in the three files is covered, so every change to it is detected.
 COSMETIC: dict[tuple[str, ...], str] = {
     ("versions",): "The versions that wrote the file. They change if a model is loaded "
     "and saved again. The ledger's entry states the version of skdp that fitted.",
