@@ -170,7 +170,6 @@ def make_engines(
 
 
 def _make_columns(schema: Schema, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Convert rows to the columns that a fit reads."""
     columns: dict[str, Any] = {}
     for key, column in schema.columns.items():
         if isinstance(column, Pair):

@@ -174,7 +174,6 @@ def _list_names(
 
 
 def _describe_bin(column: Numeric, place: int) -> str:
-    """Describe the range of the values in a bin of a numeric column."""
     assert column.bins is not None
     ends = []
     for share in (place / column.bins, (place + 1) / column.bins):
