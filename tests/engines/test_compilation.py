@@ -15,6 +15,12 @@ from skdp.schema import Numeric, Schema
 SCHEMA = Schema({"a": Numeric(0, 1)}, target=("y", Numeric(0, 1)))
 
 
+@pytest.fixture(autouse=True)
+def _messages_are_allowed():
+    """Commands and workers of a cluster in this process suppress them."""
+    choice.suppress_message(False)
+
+
 def start(dispatcher):
     """Let the listener know that a kernel is being compiled."""
     event = SimpleNamespace(data={"dispatcher": dispatcher})
