@@ -466,8 +466,9 @@ class Correction:
 #
 # The Gram matrix of the records is known up to noise. The lengths of rows, the capped
 # slopes and the curvature of a loss cannot be computed from it. They require rows in
-# which each column has one category, or a number in its range. This module makes such
-# rows, with the released moments. This is post-processing, because no record is read.
+# which each column has one category, or a number in its range. The functions
+# below make such rows with the released moments. This is post-processing, because no
+# record is read.
 
 
 #: Covariances below a threshold are set to zero, because they may be noise. Noise alone
