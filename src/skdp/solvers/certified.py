@@ -557,8 +557,8 @@ def locate_minimiser(
 
     The minimiser w̃ that `minimise` finds is shortened to `games.radius` and
     multiplied by `fade`. In the proof that opens this section, the result is called
-    f(N) Π(w̃). If `proved` is false, the minimisation ends after at most `ROUNDS` rounds.
-    This is for runs without noise, which claim no privacy.
+    f(N) Π(w̃). If `proved` is false, the minimisation ends after at most `ROUNDS`
+    rounds. This is for runs without noise, which claim no privacy.
 
     Notes
     -----
