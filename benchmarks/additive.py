@@ -194,7 +194,7 @@ def list_jobs(seeds: int, methods: list[str]) -> list[Row]:
 
 
 def key(row: Row) -> tuple[Any, ...]:
-    """What tells one fit from another."""
+    """The settings that identify a fit."""
     return row["table"], row["method"], row["setting"], row["epsilon"], row["seed"]
 
 

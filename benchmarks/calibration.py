@@ -135,7 +135,7 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 
 def known() -> list[dict[str, Any]]:
-    """What was measured before, for a run on some of the tables."""
+    """Read earlier results, for a run on only some of the tables."""
     if not (OUT / "calibration.csv").exists():
         return []
     with (OUT / "calibration.csv").open() as file:

@@ -169,7 +169,7 @@ def calibrate(rows: list[Row]) -> tuple[float, float, float, float]:
     weight = np.array([1.0 / often[table] for table in cells.tables])
     mean = np.array([np.mean(costs) for costs in cells.costs])
     slack = SLACK * SAMPLING * cells.size
-    # What sampling error hides, or turns negative, has no logarithm to speak of.
+    # Values that sampling error hides or turns negative have no useful logarithm.
     seen = mean > 0.3 * slack
     root = np.sqrt(weight[seen])
     line = np.stack([np.ones(seen.sum()), np.log(cells.linearised[seen])], axis=1)
@@ -353,7 +353,7 @@ def plot(rows: list[Row]) -> None:
 
 
 def constants(rows: list[Row]) -> str:
-    """What `skdp.descent.forecast` should hold."""
+    """The constants that `skdp.descent.forecast` should contain."""
     lines = []
     for model, known in derive_constants(rows).items():
         numbers = ("factor", "power", "below", "above", "gain")

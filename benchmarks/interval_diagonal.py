@@ -56,7 +56,7 @@ def measure(options: dict[str, Any], epsilon: float, seed: int) -> tuple[Any, An
             noise[j] = np.ravel(std)[place] / N_ROWS
         path.append(step.weights[:, 0].copy())
 
-    X = datasets.compute_margins(records, np.eye(layout.n_features))
+    X = datasets.compute_true_margins(records, np.eye(layout.n_features))
     chance = 1.0 / (1.0 + np.exp(-X @ np.array(list(data.truth.values()))))
     each = chance * (1.0 - chance)
     middle = each @ X / each.sum()

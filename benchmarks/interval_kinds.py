@@ -54,13 +54,13 @@ def drawn(name: str, n_rows: int, seed: int) -> tuple[Any, Any, Any, Any]:
         other[-1] = -0.5
         truth = np.stack([np.zeros_like(own), own, other], axis=1)
         truth = truth - truth.mean(axis=1, keepdims=True)
-        margins = datasets.compute_margins(encode([data.batch], schema), truth)
+        margins = datasets.compute_true_margins(encode([data.batch], schema), truth)
         code = np.argmax(margins + rng.gumbel(size=margins.shape), axis=1)
         columns["readmitted"] = np.array(CLASSES.levels)[code]
         schema = replace(schema, target=("readmitted", CLASSES))
     elif name == "exposure":
         weight = rng.uniform(0.25, 1.0, n_rows)
-        margins = datasets.compute_margins(encode([data.batch], schema), truth)
+        margins = datasets.compute_true_margins(encode([data.batch], schema), truth)
         top = schema.target_column.high
         columns["visits"] = rng.poisson(top * weight * np.exp(margins[:, 0]))
     elif name == "weights":

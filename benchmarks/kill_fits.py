@@ -56,7 +56,7 @@ def fit(folder: Path, epsilon: float) -> None:
     """Fit once and save the model over the last one."""
     fit_file(
         folder / "t.csv",
-        toml_files.read(folder / "s.toml"),
+        toml_files.read_toml(folder / "s.toml"),
         model="logistic",
         epsilon=epsilon,
         delta=DELTA,

@@ -71,7 +71,7 @@ class Peer:
 
 
 def opacus(optimizer: str, lr: float, batch: int, epochs: int, clip: float) -> Row:
-    """Spell out a setting: Opacus has no defaults of its own for these."""
+    """Spell out the settings, because Opacus has no defaults for them."""
     names = {"optimizer": optimizer, "lr": lr, "batch": batch}
     return {**names, "epochs": epochs, "clip": clip}
 
@@ -169,7 +169,7 @@ def encoded(table: Table) -> np.ndarray:
 
 
 def row_norms() -> dict[str, float]:
-    """Largest norm of a row of classes: one a number, and one a category's level."""
+    """Largest norm of a row of classes: one per number, and one per category."""
     names = [name for name in NAMES if name in NUMERIC and kind(name) == "classes"]
     widths = {name: len(NUMERIC[name]) + len(CATEGORICAL[name]) for name in names}
     return {name: math.sqrt(width) for name, width in {**widths, "a9a": 14}.items()}
@@ -238,7 +238,7 @@ def tuned_jobs(peer: Peer, table: str, rows: list[Row]) -> list[Row]:
 
 
 def key(row: Row) -> tuple[Any, ...]:
-    """What makes a fit the same as another."""
+    """The settings that identify a fit."""
     setting = json.dumps(row["setting"], sort_keys=True)
     return row["variant"], row["epsilon"], row["seed"], setting
 
@@ -401,7 +401,7 @@ def recomputed(row: Row) -> Row:
 
 
 def heard(command: list[Any]) -> str:
-    """What a program prints, and the last line of what it complains about."""
+    """The output of a program, and the last line of its errors."""
     run = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     complaint = run.stderr.strip().splitlines()[-1:] if run.returncode else []
     # An import that fails says in brackets where the file is on this machine.

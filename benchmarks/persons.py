@@ -255,7 +255,7 @@ def speed(scale: float) -> Lines:
     yield row("ids", "count", "find shares", "memory of the counts")
     yield row(*["---"] * 4)
     for name, column in columns.items():
-        source, where = readers.open_table({"id": column}), Ids.of("id")
+        source, where = readers.open_source({"id": column}), Ids.of("id")
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         started = time.process_time()
         counts = where.count(source)

@@ -13,19 +13,17 @@ Command: ``make bench NAME=theorems``, or ``python benchmarks/theorems.py``.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skdp.descent.bounds import distance_squared, eso_bound
-from skdp.descent.eso_bounds import (
-    composite_bound,
-    eso_weighted_bound,
-    matrix_distance_squared,
-)
+from skdp.descent.bounds import distance_squared
+from skdp.descent.eso_bounds import eso_weighted_bound
 from skdp.descent.samplings import (
     Blocks,
     ExplicitSets,
@@ -36,6 +34,13 @@ from skdp.descent.samplings import (
     SingleCoordinate,
 )
 from skdp.descent.smoothness import from_hessian
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from experiments.theory.rates import (
+    composite_bound,
+    eso_bound,
+    matrix_distance_squared,
+)
 
 Array = NDArray[np.float64]
 N_RUNS = 40

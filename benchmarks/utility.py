@@ -248,7 +248,7 @@ def plot(rows: list[dict[str, Any]]) -> None:
 
 
 def known() -> list[dict[str, Any]]:
-    """What was measured before, for a run on some of the tables."""
+    """Read earlier results, for a run on only some of the tables."""
     if not (OUT / "results.csv").exists():
         return []
     with (OUT / "results.csv").open() as file:

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import skdp
-from skdp.datasets import compute_margins
+from skdp.datasets import compute_true_margins
 from skdp.descent.samplings import Blocks
 
 data = skdp.make_hospital(20_000)
@@ -33,7 +33,7 @@ readmitted = data.columns["readmitted"] == "yes"
 
 def log_loss(w):
     """Mean log-loss, computed without noise: do this with made-up tables only."""
-    margin = compute_margins(records, w)[:, 0]
+    margin = compute_true_margins(records, w)[:, 0]
     return np.logaddexp(0.0, np.where(readmitted, -margin, margin)).mean()
 
 

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import skdp
-from skdp.datasets import compute_margins
+from skdp.datasets import compute_true_margins
 from skdp.descent.forecast import forecast
 
 N_ROWS = 20_000
@@ -26,7 +26,7 @@ readmitted = fresh.columns["readmitted"] == "yes"
 
 def log_loss(weights):
     """Mean log-loss on the fresh table, which is public."""
-    margin = compute_margins(encoded, weights)[:, 0]
+    margin = compute_true_margins(encoded, weights)[:, 0]
     return np.logaddexp(0.0, np.where(readmitted, -margin, margin)).mean()
 
 

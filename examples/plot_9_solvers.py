@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import skdp
-from skdp.datasets import compute_margins
+from skdp.datasets import compute_true_margins
 
 train, fresh = (
     skdp.make_hospital(10_000, random_state=1),
@@ -24,7 +24,7 @@ def above_truth(weights):
     """Mean log-loss on the fresh table, less that of the true weights."""
     losses = []
     for w in (weights, train.weights):
-        margin = compute_margins(encoded, w)[:, 0]
+        margin = compute_true_margins(encoded, w)[:, 0]
         losses.append(np.logaddexp(0.0, np.where(readmitted, -margin, margin)).mean())
     return losses[0] - losses[1]
 

@@ -1,1 +1,1 @@
-"""The paper's experiments: one file a figure, a data set, a system or a sampling."""
+"""The paper's experiments: one file per figure, data set, system or sampling."""

@@ -53,7 +53,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def intro(folder: Path) -> str:
-    """What was run, how, and how to run it again."""
+    """Describe what was run, and how to run it again."""
     path = folder / TIMES
     times = store.read_csv(path) if path.exists() else []
     minutes = sum(row["core_minutes"] for row in times)
@@ -87,7 +87,7 @@ it. To add a system, a table or a sampling, [add one file](adding.md).
 
 
 def learnt(points: list[str]) -> str:
-    """What was learnt about the paper, a line or two a figure."""
+    """Summarise the findings about the paper, in a line or two per figure."""
     head = "## What was learnt about the paper\n"
     return "\n".join([head, *points, ""]) if points else ""
 

@@ -1,4 +1,4 @@
-"""What a run has reached after how many passes over the data.
+"""The excess of a run after each number of passes over the data.
 
 A system calls ``callback(passes, weights)`` after each step: the passes so far and the
 weights that it would return if it stopped there. A pass reads every cell once. A batch

@@ -74,5 +74,5 @@ def grouped(rows: Rows, *keys: str) -> dict[tuple[Any, ...], Rows]:
 
 
 def column(rows: Rows, key: str) -> list[Any]:
-    """One value a row."""
+    """One value per row."""
     return [row[key] for row in rows]

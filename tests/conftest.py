@@ -46,7 +46,7 @@ SLOW = (
     "estimators/test_summary.py",
     "estimators/test_sklearn_export.py",
     "planning/test_forecast.py",
-    "planning/test_theory.py",
+    "theory/test_theory.py",
     "test_project.py",
 )
 #: Folders and files with tests of what seeds give, or of the generator.

@@ -153,7 +153,7 @@ RELEASES = {
 
 #: Every file that opens a budget.
 BUDGETS = {
-    "audit/games.py": "one a game, on tables that were made up",
+    "audit/games.py": "one per game, on synthetic tables",
     "audit/mechanisms.py": "the budget of a row count, in such a game",
     "descent/plan.py": "that of a run, unless one is handed in",
     "descent/descend.py": "that of a run of Algorithm 1 as printed",
@@ -209,7 +209,7 @@ def test_every_budget_is_listed():
 
 
 def test_release_is_called_under_its_own_name():
-    """No alias, and no reference that is not a call, may hide a spending."""
+    """An alias, or a reference that is not a call, could hide a spending."""
     for name in FILES:
         if name == "privacy/mechanism.py":
             continue
@@ -235,7 +235,7 @@ def test_charges_are_made_by_release_alone():
     # A trial of a search is charged as a whole until its own releases are entered.
     # A minimiser is charged before it is looked for.
     others = {"privacy/discovery.py", "privacy/selection.py", "solvers/problem.py"}
-    # A choice by the exponential mechanism is none of a sum.
+    # The exponential mechanism releases a choice, not a sum.
     others |= {"solvers/dp_gcd.py"}
     assert caller_files("charge") <= {"privacy/mechanism.py"} | others
     assert "privacy/mechanism.py" in caller_files("charge")
@@ -294,7 +294,6 @@ LAYERS = [
     ["ledger", "models", "tables"],
     ["engines"],
     ["descent"],
-    ["planning"],
     ["inference"],
     ["solvers"],
     ["estimators", "datasets"],
@@ -327,6 +326,12 @@ def test_imports_go_one_way():
             elif (name, other) not in EXCEPTIONS:
                 allowed = other == own or LEVEL[other] < LEVEL[own]
                 assert allowed, f"{name} imports {module}: imports go one way."
+
+
+def test_the_package_does_without_the_experiments():
+    """The wheel does not contain them."""
+    outside = {"experiments", "benchmarks", "tests"}
+    assert {n for n in FILES for m in imports(n) if m.split(".")[0] in outside} == set()
 
 
 def test_privacy_imports_schema_and_itself_only():
@@ -467,7 +472,7 @@ def test_no_two_files_share_a_name():
 
 
 def test_no_two_classes_share_a_name():
-    """Nor does one who looks for a class find two, even where one is private."""
+    """A search for a class finds one, even among private names."""
     places: dict[str, list[str]] = {}
     for name in FILES:
         for node in ast.walk(tree(name)):
@@ -528,7 +533,7 @@ PROMISES = {
         "calibrate",
         "spent_epsilon",
     },
-    "descent/algorithm1.py": {"descend"},
+    "descent/algorithm1.py": {"run_steps"},
 }
 
 

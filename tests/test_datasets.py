@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from skdp.datasets import COLUMNS, TARGETS, Dataset, compute_margins, make_hospital
+from skdp.datasets import COLUMNS, TARGETS, Dataset, compute_true_margins, make_hospital
 from skdp.descent.matrix import InterceptOnly, Matrix
 from skdp.descent.plan import run
 from skdp.descent.rule import choose_cap, choose_geometry, make_default_plan
@@ -47,7 +47,7 @@ def test_the_columns_are_the_batch(drawn):
 def test_the_target_follows_the_model_at_the_true_weights(drawn):
     # The mean gradient at w* has mean zero; its size is that of a sum of n slopes.
     data, records, loss = drawn
-    margin = compute_margins(records, data.weights)
+    margin = compute_true_margins(records, data.weights)
     target = records.chunks[0].target
     slope = loss.slope(margin, target)[:, 0]
     for name in COLUMNS:
@@ -69,7 +69,7 @@ def test_margins_are_the_encoded_row_times_the_weights():
             expected += weight
         else:
             expected += data.truth[name] * column.rescale(data.columns[name])[0]
-    got = compute_margins(records, data.weights)[:, 0]
+    got = compute_true_margins(records, data.weights)[:, 0]
     np.testing.assert_allclose(got, expected, atol=6 * 3 * 2**-14)
 
 
@@ -121,7 +121,8 @@ def test_the_rule_without_noise_recovers_the_true_weights(target):
     steps = 400 if target == "visits" else None
     plan = make_default_plan(records.layout, loss, n_rows=10_000, n_steps=steps)
     got, true = (
-        compute_margins(records, w) for w in (run(plan, records).weights, data.weights)
+        compute_true_margins(records, w)
+        for w in (run(plan, records).weights, data.weights)
     )
     seen = records.chunks[0].target
     # On its own table the optimum is below the truth, by about d/2n of the noise.

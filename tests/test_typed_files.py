@@ -1,4 +1,4 @@
-"""Whatever a file holds, it is a typed value or one short sentence."""
+"""Reading a file gives a typed value or an error of one short sentence."""
 
 import json
 import math

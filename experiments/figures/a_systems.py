@@ -266,7 +266,7 @@ def losses(rows: Rows) -> list[str]:
 
 
 def learnt(rows: Rows) -> list[str]:
-    """What the samplings do by themselves, and how often bounds were exceeded."""
+    """Describe the effect of the samplings alone, and how often bounds failed."""
     points = []
     ratios = rivalries(ends_of(rows))
     if SAME in ratios:
@@ -384,7 +384,7 @@ def _diagonal(ends: Ends) -> str:
 
 
 def _samplings(ends: Ends) -> str:
-    """What the sampling does by itself: the same M, no clip, importance or uniform."""
+    """Describe the effect of the sampling alone, with the same M and no clip."""
     one, other = SAME
     said, better, worse = [], 0, 0
     for (table, epsilon), systems in sorted(ends.items(), key=lambda kv: kv[0][::-1]):

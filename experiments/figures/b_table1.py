@@ -27,11 +27,12 @@ from experiments.statistics import (
     mean_interval,
     slope_interval,
 )
+from experiments.theory.rates import strongly_convex_weighted
+from experiments.theory.table1 import ProblemConstants, Row, compute_table1
 from experiments.theory_table import Method, slow_hessian
 from skdp.descent.algorithm1 import growing, mean
-from skdp.descent.bounds import Budget, Prior, Rate, strongly_convex_weighted
+from skdp.descent.bounds import Budget, Prior, Rate
 from skdp.descent.samplings import Blocks, Full, SingleCoordinate
-from skdp.descent.table1 import ProblemConstants, Row, compute_table1
 
 TITLE = "Table 1: bounds against measured excess"
 DELTA = 1e-6
@@ -482,7 +483,7 @@ REASONS = {
 def text(rows: Rows) -> str:
     seeds = len({row["seed"] for row in rows})
     base = ", ".join(f"{SYMBOLS[key]} = {value:g}" for key, value in BASE.items())
-    return f"""Table 1 of the paper has nine rows; `skdp.descent.table1` has their
+    return f"""Table 1 of the paper has nine rows; `experiments.theory.table1` has their
 corrected bounds. The last one, which the paper gives for DP-SGD and DP-SVRG, is run as
 full-batch gradient descent with steps 1/M_max: no row of the table draws records. Each
 row's method runs on separable quadratics, on which all assumptions hold, with records

@@ -32,7 +32,7 @@ from skdp.descent.geometry import Diagonal
 from skdp.descent.plan import Plan, run
 from skdp.engines.choice import choose_engine
 from skdp.schema import Categorical, FloatArray, Numeric, Schema
-from skdp.solvers.dp_cd import SMOOTHNESS_SHARE, choose_steps, release_squares
+from skdp.solvers.dp_cd import SMOOTHNESS_SHARE, choose_cd_steps, release_squares
 from skdp.solvers.problem import Problem, Run, open_run
 from tables import Table
 
@@ -151,7 +151,7 @@ def measure(cell: dict[str, Any]) -> Rows:
         delta=DELTA,
         sampling=sampling,
         geometry=Diagonal(smoothness=M),
-        n_steps=choose_steps(problem, opening, sampling, M),
+        n_steps=choose_cd_steps(problem, opening, sampling, M),
         penalty=problem.penalty,
         neighbours=problem.neighbours,
     )
@@ -370,7 +370,7 @@ def about_cases(at_end: dict[tuple[str, str], dict[str, dict[int, float]]]) -> s
 
 
 def learnt(rows: Rows) -> list[str]:
-    """What importance sampling does on columns."""
+    """Describe the effect of importance sampling on columns."""
     known = [s for s in ("importance", "oracle") if s in column(rows, "sampling")]
     counts = {s: tally(rows, s) for s in known}
     if len(counts) < 2:

@@ -270,7 +270,7 @@ def findings(rows: Rows) -> str:
     ours, full = (at(rows, "columns", b) for b in (n_columns, counts[0]))
     visits = [float(np.mean(column(each, "passes"))) for each in (ours, full)]
     sentences.append(
-        f"One block a column (b = {n_columns}) has {compared(ours, full)} times the "
+        f"One block per column (b = {n_columns}) has {compared(ours, full)} times the "
         f"excess of full gradients for {visits[0]:,.0f} passes over the table instead "
         f"of {visits[1]:,.0f}."
     )
@@ -317,7 +317,7 @@ def numbers(rows: Rows) -> str:
 
 
 def learnt(rows: Rows) -> list[str]:
-    """What columns as blocks cost and save."""
+    """Describe what columns as blocks cost and save."""
     excess, passes, random = [], [], []
     for some in grouped(rows, "table", "epsilon").values():
         n_columns, counts = some[0]["n_columns"], sorted(with_ends(some, "columns"))
@@ -330,7 +330,7 @@ def learnt(rows: Rows) -> list[str]:
     if not excess:
         return []
     return [
-        f"one block a column has {min(excess):.2f} to {max(excess):.2f} times the "
+        f"one block per column has {min(excess):.2f} to {max(excess):.2f} times the "
         f"excess of full gradients for {min(passes):.0f} to {max(passes):.0f} times "
         f"fewer passes; random blocks of the same sizes have {min(random):.2f} to "
         f"{max(random):.2f} times the excess of columns."
@@ -353,7 +353,7 @@ def losses(rows: Rows) -> list[str]:
             ratio = compared(ours, other)
             if ratio.low > 1:
                 points.append(
-                    f"{table}, ε = {epsilon:g}: one block a column has {ratio} times "
+                    f"{table}, ε = {epsilon:g}: one block per column has {ratio} times "
                     f"the excess of {rival}."
                 )
     return points

@@ -1,4 +1,4 @@
-"""What it costs to reach an excess: passes over the data, and seconds."""
+"""The cost of reaching an excess, in passes over the data and in seconds."""
 
 import math
 from typing import Any
@@ -154,7 +154,7 @@ def _fastest(rows: Rows) -> str:
 
 
 def _ratios(rows: Rows) -> str:
-    """What others cost over ours, where both get there."""
+    """The cost of other systems relative to ours, if both reach the excess."""
     known = {(row["table"], row["factor"], row["system"]): row for row in rows}
     pairs = grouped(rows, "table", "factor")
     lines = [

@@ -25,7 +25,8 @@ from experiments.statistics import (
     grouped,
     mean_interval,
 )
-from skdp.descent import algorithm1, sketch_bounds
+from experiments.theory import sketch_bounds
+from skdp.descent import algorithm1
 from skdp.descent.plan import Plan, run
 from skdp.descent.samplings import Blocks, Full
 from skdp.descent.sketches import Sketched, bound_image, randomised_hadamard

@@ -28,7 +28,7 @@ from experiments.statistics import (
     ratio_interval,
 )
 from skdp.descent import algorithm1, bounds, samplings
-from skdp.descent.algorithm1 import descend
+from skdp.descent.algorithm1 import run_steps
 from skdp.descent.geometry import make_diagonal_update
 from skdp.descent.rule import preset
 from skdp.descent.sega_bounds import Sega, choose_metric, find_variances, sega_bound
@@ -213,7 +213,7 @@ def fit_usual(problem: Problem, name: str, epsilon: float, seed: int) -> dict[st
             table, problem.slopes(), weights, at, problem.neighbours, shape
         )
 
-    weights = descend(
+    weights = run_steps(
         query=query,
         update=make_diagonal_update(1.0 / M, problem.penalty, problem.n_rows),
         sets=plan.sampling.sets,
@@ -367,7 +367,7 @@ def text(every: Rows) -> str:
 F is f plus a penalty that couples coordinates, and the excess is F(w) − F*, with F* by
 accelerated proximal steps without noise. The penalties: total variation along the
 levels or knots of each column, a group lasso by column, and the simplex over all
-columns. [DP-SEGA](../../guide/sega.md) releases the gradient of one column a step and
+columns. [DP-SEGA](../../guide/sega.md) releases the gradient of one column per step and
 moves all coordinates; its damping, from its bound, is α = {dampings[0]:g} to
 {dampings[-1]:g}. *Sketch without memory* is the same with α = 0. *Full steps* and
 *DP-SkGD, columns* are Algorithm 1; the latter needs a penalty that is a sum over

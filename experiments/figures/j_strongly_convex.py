@@ -25,14 +25,10 @@ from experiments.statistics import (
     mean_interval,
     ratio_interval,
 )
+from experiments.theory.rates import strongly_convex_corrected, strongly_convex_weighted
 from experiments.theory_table import Array, Case, Method, cases, facts
 from skdp.descent.algorithm1 import growing, mean
-from skdp.descent.bounds import (
-    Budget,
-    Prior,
-    strongly_convex_corrected,
-    strongly_convex_weighted,
-)
+from skdp.descent.bounds import Budget, Prior
 from skdp.descent.plan import Plan, run
 from skdp.descent.rule import (
     choose_matrix_rate,
@@ -484,7 +480,7 @@ Excess by Theorem E's average and steps over that by Theorem B's: {ratios}."""
 
 
 def learnt(rows: Rows) -> list[str]:
-    """What the strongly convex cases and the theorems for blocks show."""
+    """Describe the strongly convex cases and the theorems for blocks."""
     special, on_tables = split(rows)
     points = []
     full = [r for r in special if (r["case"], r["f"]) == (CASES[1], "M")]

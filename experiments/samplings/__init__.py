@@ -8,12 +8,12 @@ from skdp.schema import FloatArray, IntArray
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Facts:
-    """What a sampling may be made of, in the table's raw units.
+    """The facts that a sampling may use, in the table's raw units.
 
     Attributes
     ----------
     blocks : sequence of index arrays
-        The partition of the coordinates, one block a column.
+        The partition of the coordinates, one block per column.
     smoothness : float64 (d,)
         M, the same on all coordinates of a block.
     ranges : float64 (d,)

@@ -4,7 +4,7 @@ from experiments.paths import ENGINE, Callback, followed
 from skdp.descent import algorithm1
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_sgd
-from skdp.solvers.dp_sgd import choose_batch_rate, choose_steps
+from skdp.solvers.dp_sgd import choose_batch_rate, choose_sgd_steps
 from skdp.solvers.poisson_batches import DELTA_SHARE
 from skdp.solvers.problem import open_run
 
@@ -25,7 +25,7 @@ def fit(
 ) -> FloatArray:
     """Fit with public defaults."""
     facts = open_run(problem, epsilon=epsilon, delta=delta, delta_share=DELTA_SHARE)
-    steps = choose_steps(problem, facts)
+    steps = choose_sgd_steps(problem, facts)
     rate = choose_batch_rate(problem.n_rows, facts.mu, steps)
     after = followed(callback, lambda step: rate, algorithm1.most)
     return dp_sgd(

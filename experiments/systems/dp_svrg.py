@@ -7,7 +7,7 @@ from skdp.descent import algorithm1
 from skdp.descent.algorithm1 import Step
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_svrg
-from skdp.solvers.dp_sgd import choose_batch_rate, choose_steps
+from skdp.solvers.dp_sgd import choose_batch_rate, choose_sgd_steps
 from skdp.solvers.dp_svrg import FULL_SHARE
 from skdp.solvers.poisson_batches import DELTA_SHARE
 from skdp.solvers.problem import open_run
@@ -29,7 +29,7 @@ def fit(
 ) -> FloatArray:
     """Fit with public defaults."""
     facts = open_run(problem, epsilon=epsilon, delta=delta, delta_share=DELTA_SHARE)
-    steps = choose_steps(problem, facts)
+    steps = choose_sgd_steps(problem, facts)
     epochs = math.ceil(math.sqrt(steps))
     inner = math.ceil(steps / epochs)
     mu = facts.share(1.0 - FULL_SHARE).mu

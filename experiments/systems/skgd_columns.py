@@ -1,4 +1,4 @@
-"""DP-SkGD with a column a step, in the paper's diagonal geometry."""
+"""DP-SkGD with one column per step, in the paper's diagonal geometry."""
 
 from experiments.paths import ENGINE, Callback, columns_share, followed
 from skdp.descent.plan import Plan, run

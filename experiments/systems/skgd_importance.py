@@ -14,7 +14,7 @@ from skdp.descent.plan import Plan, run
 from skdp.descent.samplings import SingleCoordinate
 from skdp.schema import FloatArray
 from skdp.solvers import Problem
-from skdp.solvers.dp_cd import SMOOTHNESS_SHARE, choose_steps, release_squares
+from skdp.solvers.dp_cd import SMOOTHNESS_SHARE, choose_cd_steps, release_squares
 from skdp.solvers.problem import open_run
 
 NAME = "skgd_importance"
@@ -46,7 +46,7 @@ def fit(
         delta=delta,
         sampling=sampling,
         geometry=Diagonal(smoothness=smoothness),
-        n_steps=choose_steps(problem, left, sampling, smoothness),
+        n_steps=choose_cd_steps(problem, left, sampling, smoothness),
         penalty=problem.penalty,
         neighbours=problem.neighbours,
     )

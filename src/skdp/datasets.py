@@ -231,7 +231,7 @@ def make_hospital(
     truth = dict(zip(schema.layout().labels, weight, strict=True))
     unlabelled = Batch(columns=cells, target=np.zeros(n_rows))
     records = encode([unlabelled], Schema(COLUMNS, target=Numeric(0, 1)))
-    margins = compute_margins(records, np.array(weight)[:, None])[:, 0]
+    margins = compute_true_margins(records, np.array(weight)[:, None])[:, 0]
     margins += bend * bend_age(cells["age"])
     if patient is not None and icc:
         spread = _SPREAD[target] * math.sqrt(icc)
@@ -272,7 +272,7 @@ def _assign(
     return patient
 
 
-def compute_margins(records: Records, weights: FloatArray) -> FloatArray:
+def compute_true_margins(records: Records, weights: FloatArray) -> FloatArray:
     """Return the margins x·w of all rows, shape (n_rows, k).
 
     The weights have shape (n_features, k). The result has no noise and is not private,

@@ -208,7 +208,7 @@ def usual():
 
 
 def leaks():
-    """What a fit might do with its table beside what it releases."""
+    """Side effects of a fit on its table, besides releases."""
     return {
         "prints": lambda _, table: print(table["a"].max()),
         "raises": lambda _, table: 1 // int(table["a"].max() < 1.0),

@@ -279,7 +279,7 @@ class Watch:
         return REAL["release"](before, z, noise, record)
 
     def _check_paid(self, total, z, record):
-        """What goes to a record that is thrown away was charged to one that is not."""
+        """A charge to a discarded record must also be on a record that is kept."""
         zero = not total.value.any()  # as the tilt of an objective is
         if zero or record.budget < math.inf or any(record is b for b in self.batches):
             return

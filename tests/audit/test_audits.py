@@ -228,7 +228,7 @@ def test_a_release_that_is_not_charged_is_found(query):
 
 
 def test_noise_repeated_in_each_step_is_found():
-    """What a canary adds differs from step to step, and so betrays itself."""
+    """A canary adds something else at each step, which gives it away."""
     model = skdp.LinearRegression(neighbours="zero-out", geometry="diagonal", **FITTED)
     model.set_params(sampling="full", n_steps=4)
     with same_noise_each_step():

@@ -65,7 +65,7 @@ def test_help_names_every_option_and_gives_examples(call, name, monkeypatch):
 
 
 def test_examples_of_the_help_are_usage_that_typer_takes(call, here):
-    """Nothing is there to be read, so that each stops at its first file."""
+    """The directory is empty, so each command stops at its first file."""
     from importlib import import_module
 
     for name in cli.COMMANDS:

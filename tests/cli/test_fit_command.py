@@ -120,7 +120,7 @@ def test_seeded_fits_repeat_and_claim_nothing(call, parsed, files, here, model):
 
 def test_a_fit_equals_that_of_the_library(parsed, files, here):
     shown = parsed(*arguments(files), "--seed", "3")
-    schema = toml_files.read(files / "readmitted.toml")
+    schema = toml_files.read_toml(files / "readmitted.toml")
     model = skdp.LogisticRegression(epsilon=1.0, schema=schema, random_state=3)
     model.fit(files / "readmitted.csv")
     found = list(shown["coefficients"][0].values())
@@ -132,8 +132,10 @@ def test_records_in_a_file_give_the_same_model(call, files, here, monkeypatch):
     assert call(*arguments(files, out="one"), *words) == (0, "", "")
     monkeypatch.setattr(kept, "IN_MEMORY", 0)
     written = []
-    write = kept._write
-    monkeypatch.setattr(kept, "_write", lambda *a: written.append(1) or write(*a))
+    write = kept._append_chunk
+    monkeypatch.setattr(
+        kept, "_append_chunk", lambda *a: written.append(1) or write(*a)
+    )
     assert call(*arguments(files, out="two"), *words) == (0, "", "")
     assert written or not hasattr(mmap, "MADV_DONTNEED")
     one, two = skdp.load("one"), skdp.load("two")

@@ -138,7 +138,7 @@ def test_warnings_of_libraries_are_not_shown():
         "from skdp.schema import toml_files\n"
         "def read(path):\n"
         "    warnings.warn('a cell', stacklevel=1); raise ValueError('sentence')\n"
-        "toml_files.read = read\n"
+        "toml_files.read_toml = read\n"
         "sys.argv = ['skdp', 'plan', '--schema', 's.toml', '--rows', '9']\n"
         "main()"
     )
@@ -152,7 +152,7 @@ def test_bytes_of_a_file_are_not_quoted(call, here, monkeypatch):
     def read(path):
         b"secret \xff".decode()
 
-    monkeypatch.setattr("skdp.schema.toml_files.read", read)
+    monkeypatch.setattr("skdp.schema.toml_files.read_toml", read)
     code, _, err = call("plan", "--schema", "s.toml", "--rows", "9")
     assert code == 2
     assert err == "skdp: A file could not be read (UnicodeDecodeError).\n"

@@ -102,7 +102,7 @@ def test_discover_writes_a_schema_that_fits(call, folder, tmp_path):
     assert f"schema written to {out}" in shown
     assert "(8, 1e-09)-differential privacy" in shown
     assert out.read_text("utf-8").startswith("# Found with ε = 8. Noise")
-    found = toml_files.read(out)
+    found = toml_files.read_toml(out)
     assert found.target_name == "readmitted"
     assert found.columns["admission_type"].levels == ("Elective", "Emergency", "Urgent")
     code, text, _ = call("discover", folder / "t.csv", "--epsilon", 8, "--json")

@@ -2,7 +2,7 @@ import pytest
 
 import skdp
 from skdp.cli.options import set_target
-from skdp.descent.forecast import forecast, format_range
+from skdp.descent.forecast import forecast, format_cost
 from skdp.descent.matrix import InterceptOnly
 from skdp.schema import Categorical, Numeric, Schema, Vector, toml_files
 
@@ -11,7 +11,7 @@ def test_it_shows_the_plan_and_what_epsilon_buys(call, files, here):
     arguments = ("plan", "--schema", files / "readmitted.toml", "--rows", "50000")
     code, out, err = call(*arguments, "--epsilon", "0.7")
     assert (code, err) == (0, "")
-    schema = toml_files.read(files / "readmitted.toml")
+    schema = toml_files.read_toml(files / "readmitted.toml")
     plan = skdp.plan(schema, 50_000, 0.7)
     assert str(plan).splitlines()[0] in out
     assert "→ 0.7" in out
@@ -39,7 +39,7 @@ def test_bars_shrink_as_the_budget_grows(call, files, here):
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
 def test_numbers_stay_where_bars_have_no_room(call, files, here, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    schema = toml_files.read(files / "readmitted.toml")
+    schema = toml_files.read_toml(files / "readmitted.toml")
     for rows in (1000, 9000):
         _, out, _ = call("plan", "--schema", files / "readmitted.toml", "--rows", rows)
         assert max(map(len, out.splitlines())) <= columns
@@ -53,7 +53,7 @@ def test_numbers_stay_where_bars_have_no_room(call, files, here, monkeypatch, co
             words = "– –"
             if not isinstance(plan.geometry, InterceptOnly):
                 seen = forecast(plan)
-                words = f"{format_range(seen)} {seen.sampling_excess:.1g}"
+                words = f"{format_cost(seen)} {seen.sampling_excess:.1g}"
             lines = [
                 " ".join(line.replace("→", "").split()) for line in table.splitlines()
             ]
@@ -88,7 +88,7 @@ def test_the_target_chooses_the_model(parsed, files, here, target, model, chosen
     more = () if model is None else ("--model", model)
     shown = parsed("plan", "--schema", files / f"{target}.toml", "--rows", 1000, *more)
     assert shown["model"] == chosen
-    schema = toml_files.read(files / f"{target}.toml")
+    schema = toml_files.read_toml(files / f"{target}.toml")
     assert shown["in_words"] == str(skdp.plan(schema, 1000, model=chosen))
     assert f"engine: {shown['engine']}" in shown["in_words"]
 

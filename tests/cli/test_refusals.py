@@ -1,4 +1,4 @@
-"""Whatever is given, the command ends with a code and a sentence: no traceback."""
+"""Every bad input ends in an exit code and a sentence, never in a traceback."""
 
 import os
 import string
@@ -175,7 +175,7 @@ def test_what_is_wrong_is_said_in_one_sentence(place, capsys, words, sentence):
 
 
 def test_a_private_number_of_rows_may_be_none(place, capsys):
-    """What is said of no rows is said of some."""
+    """A table without rows gets the same message as one with rows."""
     Path("none.csv").write_text("age,job,y\n")
     shown = set()
     for name in ("none.csv", "t.csv"):

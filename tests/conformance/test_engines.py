@@ -614,7 +614,7 @@ def test_a_table_larger_than_the_gpu_is_streamed(
 def test_a_gpu_with_little_shared_memory(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What does not fit there is computed by products of matrices."""
+    """Tables too large for shared memory are computed by matrix products."""
     from skdp.engines import cuda, cuda_kernels
 
     monkeypatch.setattr(cuda_kernels, "MOST_SHARED", most)

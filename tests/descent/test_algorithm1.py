@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import Lasso, LogisticRegression, PoissonRegressor, Ridge
 
 from skdp.descent import algorithm1, bounds, samplings, smoothness
-from skdp.descent.algorithm1 import Step, descend
+from skdp.descent.algorithm1 import Step, run_steps
 from skdp.descent.geometry import Diagonal, make_diagonal_update
 from skdp.descent.plan import Plan, run
 from skdp.engines.reference import to_dense
@@ -261,7 +261,7 @@ class Quadratic:
             "randomness": Randomness(seed),
             "record": free(),
         } | options
-        return descend(n_steps=n_steps, noise_multiplier=z, **settings)
+        return run_steps(n_steps=n_steps, noise_multiplier=z, **settings)
 
 
 def test_the_loop_is_algorithm_1_written_out():
@@ -350,7 +350,7 @@ def test_result_is_the_weighted_sum_of_what_the_callback_saw(name):
 
 
 def test_callback_sees_public_and_released_values_only():
-    """Nothing in a step, however deep, is an exact sum or the records."""
+    """A step contains neither an exact sum nor the records, at any depth."""
     f, seen = Quadratic(4, 4), []
     full = samplings.Full(4)
     f.descend(full, np.full(4, 9.0), 3, z=1.0, callback=seen.append)

@@ -28,7 +28,7 @@ DATA = skdp.make_hospital(900, target="cost")
 
 @pytest.fixture(scope="module")
 def made():
-    """What the page's programs define; their entries leave the registries after."""
+    """The names that the programs define. Their registry entries are removed later."""
     registries = LOSSES, ESTIMATORS, SOLVERS, RELEASES_OF
     before = [dict(registry) for registry in registries]
     names = {"__name__": "contributing"}
@@ -61,7 +61,7 @@ def test_a_loss_runs_on_every_engine_and_is_saved(made, records):
     ]
     assert np.array_equal(fits[0].weights, fits[1].weights)
     assert np.abs(fits[0].weights).max() > 0
-    assert plan_files.loads(plan_files.dumps(plan)).loss == loss
+    assert plan_files.parse_plan(plan_files.dump_plan(plan)).loss == loss
 
 
 def test_its_slope_is_the_derivative_of_its_value(made):
@@ -92,7 +92,7 @@ def test_a_penalty_runs_in_both_geometries_and_is_saved(made, records):
     for geometry in ("matrix", "diagonal"):
         options = {"geometry": geometry, "sampling": "full", "n_steps": 5}
         plan = replace(plan_of(skdp.Squared(), **options), penalty=penalty)
-        again = plan_files.loads(plan_files.dumps(plan))
+        again = plan_files.parse_plan(plan_files.dump_plan(plan))
         fits = [run(p, records, random_state=4).weights for p in (plan, again)]
         assert np.array_equal(*fits)
         assert np.abs(fits[0] - 0.5).max() < 1e-2  # so strong that it decides
@@ -166,7 +166,7 @@ def test_a_sampling_runs_and_is_saved(made, records):
         seen[law.draw(rng)] += 1
     assert np.abs(seen / 4000 - law.probabilities).max() < 0.05
     plan = plan_of(skdp.Squared(), sampling=law, geometry="diagonal", n_steps=7)
-    again = plan_files.loads(plan_files.dumps(plan))
+    again = plan_files.parse_plan(plan_files.dump_plan(plan))
     first, second = (run(p, records, random_state=2).weights for p in (plan, again))
     assert np.array_equal(first, second)
 

@@ -30,9 +30,7 @@ PUBLIC = [
     "skdp.descent.samplings",
     "skdp.descent.sketches",
     "skdp.descent.smoothness",
-    "skdp.descent.sketch_bounds",
     "skdp.descent.eso_bounds",
-    "skdp.descent.table1",
     "skdp.descent.bounds",
 ]
 #: Modules with a list of names that are not for users.

@@ -316,7 +316,7 @@ def test_no_value_of_a_record_is_in_a_log_or_a_key(cluster, frame, caplog):
     assert SECRET not in caplog.text
     assert "Compute Failed" not in caplog.text
     names = {"-".join(key.split("-")[:2]) for key in keys}
-    assert names == {"skdp-read_rows", "skdp-Adder"}
+    assert names == {"skdp-read_partition", "skdp-Adder"}
     assert all(len(key.split("-")[-1]) == 32 for key in keys)
 
 
@@ -490,7 +490,7 @@ def test_nothing_that_a_sum_raises_reaches_a_log(monkeypatch):
     for answer in (
         Adder([read], n_threads=1).add_up("apply", stop),
         dask_engine.call(stop, None),
-        dask_engine.read_rows(0, stop, None).answer,
+        dask_engine.read_partition(0, stop, None).answer,
     ):
         assert str(answer.error).endswith("A worker failed with SystemExit.")
         assert SECRET not in repr(vars(answer.error))

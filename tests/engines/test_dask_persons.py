@@ -131,7 +131,7 @@ def test_ids_stay_on_the_workers(client, folder, caplog, monkeypatch):
     monkeypatch.setattr(dask_engine, "get_total", noted)
     ids = Ids("who")
     counts = ClusterCounts(Cluster(), _list_parts(folder), ids, 1)
-    assert len(counts) == len(ids.count(readers.open_table(folder)))
+    assert len(counts) == len(ids.count(readers.open_source(folder)))
     assert [type(total) for total in arrived[0]] == [int] * 2
     with pytest.raises(TypeError, match="on the workers"):
         counts.find_divisors(None)

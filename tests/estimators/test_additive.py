@@ -334,7 +334,7 @@ def test_skewed_columns_get_an_axis_on_which_they_are_seen(column, shares, place
     shares = np.array(shares or [0.05, 0.3, 0.3, 0.3, 0.05])
     knots = tuple(column.unscale(column.place_knots()).tolist())
     curve = make_curve(np.ones(5), axes=(("x", knots),), shares=shares)
-    scale = plots.choose_scale(column, curve)
+    scale = plots.choose_axis(column, curve)
     assert scale.place(np.array([column.low, column.high])).tolist() == [0.0, 1.0]
     assert 3 <= len(scale.ticks) <= 7
     if place is not None:
@@ -348,7 +348,7 @@ def test_skewed_columns_get_an_axis_on_which_they_are_seen(column, shares, place
 def test_a_bent_axis_bends_the_curve_between_knots():
     column = skdp.Numeric(0, 10**5, knots=(0, 10, 100, 1000, 10**5))
     curve = make_curve([0, 1, 2, 3, 4], axes=(("x", column.knots),), shares=None)
-    scale = plots.choose_scale(column, curve)
+    scale = plots.choose_axis(column, curve)
     x, effect, *_ = plots.trace(column, curve, scale)
     inside = np.interp(scale.place(50_500.0), x, effect)
     assert inside == pytest.approx(3.5, abs=0.01)  # half way from 1,000 to 100,000
@@ -383,7 +383,7 @@ def test_drawn_curves_pass_through_knots_that_are_not_equally_spaced():
 
 
 def test_effects_add_up_to_the_prediction():
-    """What a pair loses is added to its columns, at knots that they share."""
+    """Effects that leave a pair are added to its columns, at shared knots."""
     columns = {
         "x": skdp.Numeric(0, 100, knots=(0.0, 10.0, 50.0, 100.0), indicator=True),
         "y": skdp.Categorical(["a", "b", "c"]),

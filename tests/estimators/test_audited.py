@@ -1,4 +1,4 @@
-"""What an audit found: errors, warnings and spendings that no cell may cause."""
+"""Errors, warnings and charges that a cell caused until an audit found them."""
 
 import sys
 import warnings

@@ -112,7 +112,7 @@ def test_a_saved_model_of_another_order_is_refused(tmp_path):
     model, _ = fitted(["no", "yes"], SIDE)
     model.save(tmp_path / "m")
     path = tmp_path / "m" / "schema.toml"
-    schema = toml_files.read(path)
+    schema = toml_files.read_toml(path)
     swapped = Schema(schema.columns, target=("y", Categorical(["yes", "no"])))
     path.write_text(toml_files.dumps(swapped), "utf-8")
     with pytest.raises(ValueError, match="must be sorted"):

@@ -123,7 +123,7 @@ TARGETS = {
 
 
 def asked(monkeypatch, table, target, kind):
-    """What is asked of a table, and the schema, all answers being those of a script."""
+    """The queries about a table, and the schema, with scripted answers."""
     log = []
 
     def ranges_and_texts(batches, names, *rest):
@@ -149,7 +149,7 @@ def asked(monkeypatch, table, target, kind):
 @pytest.mark.parametrize("kind", [RANGE, LEVELS])
 @pytest.mark.parametrize("group", [FRAMES, ARRAYS], ids=["frames", "arrays"])
 def test_what_is_found_is_a_function_of_what_was_released(group, kind, monkeypatch):
-    """Whatever type the columns have, the same is asked and the same answer used."""
+    """Queries and the use of answers do not depend on the types of columns."""
     few, labels = TABLE.head(20), LABEL.head(20)
     found = {
         (table, target): asked(monkeypatch, made(few), aimed(labels), kind)

@@ -1,4 +1,4 @@
-"""Whatever one record holds shows in released numbers alone.
+"""The content of a single record shows only in released numbers.
 
 One record is replaced by hostile cells. No error, warning, printed line, shape, plan
 or record of what was spent may tell, for every kind of table.

@@ -295,7 +295,7 @@ def test_folds_take_a_person_whole():
 
 
 def test_the_fold_of_a_person_does_not_depend_on_others():
-    """Nor on the order of rows, on how ids are stored, or on where they are read."""
+    """Order of rows, type of ids and place of reading do not matter either."""
     ids = TABLE["id"].to_numpy()
     folds = skdp.RandomFolds(4, random_state=1)
     held_out = set(ids[next(folds.split(ids, groups=ids))[1]])
@@ -304,7 +304,7 @@ def test_the_fold_of_a_person_does_not_depend_on_others():
         own = set(fewer[next(folds.split(fewer, groups=groups))[1]])
         assert own == held_out - {ids[0]}
     parts = split_persons(Ids.of("id"), folds)
-    counts = [part.count(readers.open_table(TABLE)) for part in parts]
+    counts = [part.count(readers.open_source(TABLE)) for part in parts]
     assert len(counts[0]) + len(counts[1]) == len(set(ids))
     assert len(counts[1]) == len(held_out)
     drawn = {tuple(next(skdp.RandomFolds(2).split(ids, groups=ids))[1]) for _ in "123"}

@@ -53,7 +53,7 @@ def test_a_fit_without_noise_has_textbook_errors(data):
     from skdp.privacy.encoding import encode
 
     layout = data.schema.layout()
-    X = datasets.compute_margins(
+    X = datasets.compute_true_margins(
         encode([data.batch], data.schema), np.eye(layout.n_features)
     )
     chance = 1.0 / (1.0 + np.exp(-X @ model.weights_[:, 0]))
@@ -79,8 +79,8 @@ def test_effects_predict_the_same(model, data):
     moved = matrix @ model.weights_
     records = encode([data.batch], data.schema)
     np.testing.assert_allclose(
-        datasets.compute_margins(records, moved),
-        datasets.compute_margins(records, model.weights_),
+        datasets.compute_true_margins(records, moved),
+        datasets.compute_true_margins(records, model.weights_),
         atol=1e-9,
     )
     for group in data.schema.layout().groups:
@@ -407,7 +407,7 @@ def test_what_noise_hides_cannot_be_told(tmp_path):
 
 
 def test_a_constant_column_cannot_be_told_without_noise_either():
-    """Nor one that varies so little that the ridge takes most of its weight off."""
+    """The same for a column that varies so little that the ridge dominates."""
     model = hidden(epsilon=math.inf)
     told = np.isfinite(model.coef_std_[0])
     names = [str(name) for name in model.get_feature_names_out()[told]]

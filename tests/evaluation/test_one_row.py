@@ -1,4 +1,4 @@
-"""What one row can do to a score: no more than it is charged for, and nothing else."""
+"""One row changes a score by no more than what is charged."""
 
 import math
 import warnings
@@ -268,7 +268,7 @@ def test_all_that_is_shown_follows_from_what_was_released(
 @settings(max_examples=25, deadline=None)
 @given(kind=st.sampled_from(["logistic", "linear", "poisson"]), one=row, other=row)
 def test_bins_and_bounds_have_the_sensitivity_they_state(kind, one, other):
-    """What is released first, to choose bins and bounds, is bounded by itself."""
+    """The first release, which chooses bins and bounds, has a bound of its own."""
     made = model(kind)
     table = ROWS | {"y": targets(kind), "w": [1.0] * N}
     asked = []

@@ -183,7 +183,7 @@ def test_infinite_budgets_claim_nothing():
 
 
 def test_an_interrupt_at_the_end_of_a_trial_counts_it_once_at_least():
-    """Whatever write of the record is the last, the ledger is told no less."""
+    """The ledger is charged in full, even if the record cannot be written."""
     release = Event("gradient", 1.0, 10.0, 3)
     for allowed in range(3):
         record = SearchRecord(
@@ -266,7 +266,7 @@ def test_the_number_of_trials_has_its_law(mean):
 
 
 def test_a_search_draws_its_trials_from_the_source_of_noise(monkeypatch):
-    """No generator of numpy's: whoever finds its state would know the trials."""
+    """A generator of numpy would tell the trials to anyone who finds its state."""
 
     def refuse(*_, **__):
         raise AssertionError("a generator of numpy's was asked")

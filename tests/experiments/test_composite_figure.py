@@ -22,7 +22,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("case", [LEVELS, MIXTURE])
 def test_the_minimum_is_one(small: None, case: str) -> None:
-    """No point nearby is better, and other seeds of the search find none either."""
+    """Neither nearby points nor other seeds of the search are better."""
     goal = i.objective(case)
     rng, problem = np.random.default_rng(0), goal.problem
     metric = np.ones(len(goal.minimiser))

@@ -257,7 +257,7 @@ def test_labels_are_pushed_apart_no_more_than_needed():
 
 
 def test_files_of_the_page_turn_up_in_the_quick_run(tmp_path):
-    """What docs/evidence/experiments/adding.md shows works, written as it is shown."""
+    """The examples of docs/evidence/experiments/adding.md work as printed."""
     shutil.copytree(ROOT / "experiments", tmp_path / "experiments")
     (tmp_path / "benchmarks").mkdir()
     shutil.copy(ROOT / "benchmarks" / "tables.py", tmp_path / "benchmarks")

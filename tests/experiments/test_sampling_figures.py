@@ -11,6 +11,7 @@ import experiments.samplings
 from experiments import folders
 from experiments.figures import d_importance as d
 from experiments.figures import e_blocks as e
+from experiments.theory import rates
 from skdp.descent import bounds, samplings, smoothness
 from skdp.schema import Categorical, Numeric, Schema
 
@@ -152,7 +153,7 @@ def test_the_bound_is_that_of_the_steps_taken(small: None, kind: str) -> None:
     ).noise_scale
     norms = [float(np.sqrt(layout.squared_norm(block))) for block in blocks]
     noise = nu**2 * row["n_steps"] * bounds.sigma_squared(law, M, norms)
-    bound = bounds.eso_bound(
+    bound = rates.eso_bound(
         row["n_steps"],
         distance_squared=bounds.distance_squared(
             M, law.probabilities, goal.minimiser[:, 0]

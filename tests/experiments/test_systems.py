@@ -28,7 +28,7 @@ def table_of(target):
 
 @pytest.fixture(scope="module")
 def objectives():
-    """Small problems, one a loss, with what is best."""
+    """Small problems, one per loss, with their optimal values."""
     targets = {"logistic": "readmitted", "squared": "cost"}
     return {k: Objective(make_problem(table_of(t))) for k, t in targets.items()}
 

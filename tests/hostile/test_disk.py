@@ -48,7 +48,7 @@ def test_a_model_that_cannot_be_saved_was_paid(place, monkeypatch):
     ids=lambda words: words[0],
 )
 def test_what_cannot_be_written_leaves_nothing(place, words, monkeypatch):
-    """Nor is a file lost that was there before."""
+    """A failed write leaves no file behind, and keeps the one that was there."""
     Ledger("l.db", epsilon=4.0, delta=1e-6)
     command(*FIT, "--out", "m")
     for name in ("f", "f.csv"):
@@ -106,7 +106,7 @@ def test_records_that_outgrow_memory_and_the_disk(place, monkeypatch):
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     ledger = Ledger(place / "l.db", epsilon=4.0, delta=1e-6)
     model = skdp.LogisticRegression(
-        schema=skdp.schema.toml_files.read("s.toml"), delta=1e-6, ledger=ledger
+        schema=skdp.schema.toml_files.read_toml("s.toml"), delta=1e-6, ledger=ledger
     )
     with pytest.raises(OSError, match="No space"):
         model.fit("t.csv")

@@ -112,7 +112,7 @@ def problem_of(table, loss, neighbours, *, n_rows=None, max_weight=1.0, weighted
 
 
 def said(act):
-    """What an act says: its error, or what it was charged and warned of.
+    """Return what a call shows: its error, or its charges and warnings.
 
     All warnings but that of a constant are errors.
     """
@@ -130,7 +130,7 @@ def said(act):
 
 
 def same(acts):
-    """What all of them say, by name, if it is the same."""
+    """Return what all calls show, by name, if it is the same for all tables."""
     found = {name: said(act) for name, act in acts}
     assert len(set(found.values())) == 1, found
     return next(iter(found.values()))[0]

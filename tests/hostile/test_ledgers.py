@@ -191,7 +191,7 @@ def test_a_journal_that_is_a_link_is_not_followed(place, ledger):
 
 @pytest.mark.parametrize("name", ["a?mode=ro", "a#b", "a%20b", "é", "a b", "-q", "~"])
 def test_names_are_names(place, name):
-    """No letter of a file's name means anything to SQLite, or to the command line."""
+    """SQLite and the command line give no meaning to any letter of a file name."""
     make = ["ledger", "make", "--epsilon", "1", "--delta", "1e-6", "--", name]
     assert command(*make)[0] == 0
     assert Path(name).is_file()

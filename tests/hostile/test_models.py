@@ -59,7 +59,7 @@ VALUES = (
     | st.integers(-(10**6), 10**6)
     | st.text(max_size=5)
 ).map(deepcopy)  # what is drawn may be changed in its turn
-"""What stands where something else belongs."""
+"""Values of the wrong type, to be put in place of the right ones."""
 
 
 class Texts(dict):

@@ -28,7 +28,7 @@ def csv(rows):
 
 
 def shape(value):
-    """What a file of JSON has, numbers left out."""
+    """The content of a JSON file without its numbers."""
     if isinstance(value, dict):
         return {key: shape(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -99,7 +99,7 @@ def test_one_odd_record_of_a_csv_file(place, record):
 
 @pytest.mark.parametrize("most", [1, 40])
 def test_one_record_more(place, most):
-    """Under add-remove, nor does the number of rows show: it is released, or given."""
+    """Under add-remove the number of rows does not show: it is released, or given."""
     found = {}
     for rows in (most - 1, most):
         Path("t.csv").write_bytes(csv(USUAL[:rows]))
@@ -126,7 +126,7 @@ def test_one_odd_cell_of_a_parquet_file(place, column):
 
 @pytest.mark.parametrize("words", [["schema"], ["fit", "--schema", "bad.toml"]])
 def test_refusals_are_of_the_public_part(place, words):
-    """What is wrong with the schema or the options is said the same of any records."""
+    """Errors about the schema or the options are the same for all records."""
     Path("bad.toml").write_text("[columns.none]\nkind = 'numeric'\nlow = 0\nhigh = 1\n")
     told = set()
     for cell in ("1", *ODD):

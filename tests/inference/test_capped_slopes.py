@@ -5,7 +5,14 @@ import pytest
 from scipy.optimize import root
 from scipy.special import softmax
 
-from skdp.inference.slopes import Classes, Counts, Normal, Weighting, add_up, find_bias
+from skdp.inference.slopes import (
+    Classes,
+    Counts,
+    Normal,
+    Weighting,
+    average_products,
+    find_bias,
+)
 
 N = 200_000
 
@@ -112,4 +119,4 @@ def test_sums_over_rows_are_sorted_by_output():
     expected = sum(
         np.kron(b, np.outer(x, x)) for b, x in zip(blocks, rows, strict=True)
     ) / len(rows)
-    np.testing.assert_allclose(add_up(rows, blocks), expected)
+    np.testing.assert_allclose(average_products(rows, blocks), expected)

@@ -70,7 +70,7 @@ def test_made_up_rows_have_the_moments_that_were_released(hospital):
     known = slopes.estimate_moments(hospital.layout, pattern, released, 20_000)
     at = np.arange(hospital.layout.n_features)
     true = np.concatenate(
-        [datasets.compute_margins(hospital, np.eye(len(at)))[:, [j]] for j in at],
+        [datasets.compute_true_margins(hospital, np.eye(len(at)))[:, [j]] for j in at],
         axis=1,
     )
     np.testing.assert_allclose(known.mean, true.mean(axis=0), atol=1e-6)

@@ -70,7 +70,7 @@ def test_two_steps_add_up(epsilon, share, first_d, second_d):
 @settings(max_examples=25)
 @given(st.floats(0.1, 4), st.floats(0.05, 0.95), st.floats(0, 1), st.floats(0, 1))
 def test_no_use_of_a_rectangle_is_better_than_all_of_it(epsilon, share, r, cut):
-    """What comes second depends on the answer: both budgets, or none of them."""
+    """The second run depends on the first answer: both within budget, or neither."""
     whole, r = accountant.gdp_mu(epsilon, 1e-6) ** 2, r * 1e-6
     first = whole * share
     border = epsilon * cut

@@ -1,4 +1,4 @@
-"""Fits charge their ledger before a record is read, whoever makes them and wherever."""
+"""Every kind of fit charges its ledger before it reads a record."""
 
 import copy
 import os

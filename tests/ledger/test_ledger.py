@@ -385,7 +385,7 @@ def test_a_system_without_users_has_an_unknown_one(path, monkeypatch):
     "name", [name for name in Entry.__struct_fields__ if name not in ("seq", "hash")]
 )
 def test_every_field_is_in_the_hash(name, ledger):
-    """Whatever is changed in an entry changes its hash, and all after it."""
+    """A change to an entry changes its hash and all later ones."""
     ask(ledger, 0.01).settle(0.01)
     entry = ledger.entries()[-1]
     value = Terms.of(1.0, 1e-6) if name == "terms" else "changed"

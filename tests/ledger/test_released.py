@@ -33,7 +33,7 @@ def model(solver="skgd", **options):
 
 
 def entered(found):
-    """What the check of the ledger says."""
+    """Return the result of `Ledger.check` as text."""
     (one,) = [check for check in found.checks if check.name == "ledger"]
     return one.passed
 

@@ -121,7 +121,7 @@ def test_the_spectrum_of_the_prior_is_that_of_the_dense_matrix(columns):
     "column", [Categorical(list(range(10_000))), Numeric(0, 1, bins=65_000)]
 )
 def test_plans_of_the_widest_columns_are_described_in_no_time(column):
-    """Nothing of the size of the square of a column is made."""
+    """The forecast never allocates the square of the number of columns."""
     schema = Schema({"x": column}, target=Categorical([0, 1]))
     started = perf_counter()
     plan = skdp.plan(schema, 20_000, neighbours="replace-one")

@@ -13,7 +13,7 @@ from skdp.descent.samplings import Blocks, Full
 from skdp.descent.sega_bounds import (
     Sega,
     choose_metric,
-    choose_rate,
+    choose_sega_rate,
     find_constants,
     find_variances,
     least_metric,
@@ -105,7 +105,7 @@ def test_the_price_of_any_penalty(damping):
     d = 400
     law, M = Blocks.uniform([[j] for j in range(d)]), np.full(d, 2.0)
     budget = Budget(n_rows=10**6, epsilon=1.0, delta=1e-6)
-    rate, alpha = choose_rate(
+    rate, alpha = choose_sega_rate(
         law,
         M,
         lambda at: 1.0,
@@ -130,7 +130,9 @@ def test_steps_and_damping_minimise_the_bound():
     given = {"distance": np.ones(3), "gradient": np.full(3, 0.5)}
 
     def rate(damping=None):
-        return choose_rate(law, M, lambda at: len(at), budget, **given, damping=damping)
+        return choose_sega_rate(
+            law, M, lambda at: len(at), budget, **given, damping=damping
+        )
 
     best, alpha = rate()
     assert best.bound == pytest.approx(min(rate(k / 20)[0].bound for k in range(1, 21)))

@@ -66,7 +66,7 @@ NUMERIC = ("squared", "huber", "poisson")
 
 
 def target_of(loss):
-    """What the loss is made for, by its name; two or three classes, or a number."""
+    """A target that suits the loss: two or three classes, or a number."""
     if loss in NUMERIC:
         return Numeric(-2.0, 2.0)
     return CLASSES if loss == "softmax" else Categorical(["a", "b"])
@@ -152,7 +152,7 @@ def sets_of(layout):
 
 
 def features(records):
-    """Encoded rows as lists of integers in units of 2⁻¹⁴, one a coordinate."""
+    """Encoded rows as lists of integers in units of 2⁻¹⁴, one per coordinate."""
     result = []
     for chunk in records.chunks:
         for i in range(len(chunk.target)):

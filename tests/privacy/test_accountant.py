@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, settings
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
-from skdp.descent.bounds import paper_noise_multiplier, pure_mu
+from skdp.descent.bounds import paper_noise_multiplier
 from skdp.privacy import accountant
 from skdp.privacy.accountant import (
     SLACK_PER_DRAW,
@@ -133,7 +133,6 @@ def test_any_legal_input_gives_a_number(
         largest = gdp_mu(epsilon, delta)
         assert largest >= 0
         assert gdp_delta(epsilon, largest) <= delta
-        assert pure_mu(epsilon) > 0
 
 
 def test_ends_of_the_scale() -> None:
@@ -148,7 +147,6 @@ def test_ends_of_the_scale() -> None:
     assert gdp_mu(1.0, 1e-310) == 0.0
     assert noise_multiplier(math.inf, 5) == 0.0
     assert noise_multiplier(0.0, 5) == math.inf
-    assert pure_mu(math.inf) == math.inf
     assert calibrate(math.inf, 1e-5, 10) == math.inf
     assert spent_epsilon(math.inf, 1e-5, 10) == math.inf
     assert spent_epsilon(0.0, 1e-5, 0) == 0.0
@@ -314,42 +312,6 @@ def test_the_paper_s_noise_is_refused_beyond_its_proof(delta: float) -> None:
         paper_noise_multiplier(1.1011 * log_term, delta, 10)
 
 
-# --------------------------------------------------------------------------- pure ε
-
-
-@given(log_uniform(1e-300, 1e3))
-@example(1.0)
-@example(1 - 2**-53)
-@example(1e3)
-def test_pure_mu_is_exact_and_on_the_safe_side(epsilon: float) -> None:
-    mu = pure_mu(epsilon)
-    with mpmath.workdps(80 if epsilon > 1e-30 else 640):
-        corner = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon)))
-        assert exact_cdf(-mpmath.mpf(mu) / 2) <= corner
-        assert exact_cdf(-mpmath.mpf(mu) * (1 - mpmath.mpf("1e-9")) / 2) > corner
-
-
-@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 3.0, 10.0])
-def test_pure_mu_bounds_the_trade_off_curve_and_is_the_smallest(epsilon: float) -> None:
-    alpha = np.linspace(1e-6, 1 - 1e-6, 20_001)
-    alpha = np.append(alpha, 1 / (1 + math.exp(epsilon)))
-    pure = np.maximum(1 - math.exp(epsilon) * alpha, math.exp(-epsilon) * (1 - alpha))
-
-    def gaussian(mu: float) -> np.ndarray:
-        return ndtr(ndtri(1 - alpha) - mu)
-
-    assert np.all(gaussian(pure_mu(epsilon)) <= pure + 1e-12)
-    assert np.any(gaussian(pure_mu(epsilon) * (1 - 1e-6)) > pure + 1e-12)
-
-
-@given(log_uniform(1e-3, 30), st.floats(0, 1))
-def test_pure_mu_covers_randomised_response(epsilon: float, fraction: float) -> None:
-    """Its worst mechanism has δ(ε') = (e^ε - e^ε')/(1 + e^ε)."""
-    smaller = fraction * epsilon
-    delta = (math.exp(epsilon) - math.exp(smaller)) / (1 + math.exp(epsilon))
-    assert gdp_delta(smaller, pure_mu(epsilon)) >= delta
-
-
 # ----------------------------------------------------------------------------- laws
 
 
@@ -400,10 +362,7 @@ def test_delta_grows_with_mu_and_falls_with_epsilon(
 
 
 @given(log_uniform(1e-3, 1e3), st.floats(1.0, 100.0), st.integers(1, 10**6))
-def test_pure_and_paper_noise_are_monotone(
-    epsilon: float, more: float, n_releases: int
-) -> None:
-    assert pure_mu(epsilon) <= pure_mu(epsilon * more)
+def test_paper_noise_is_monotone(epsilon: float, more: float, n_releases: int) -> None:
     small = min(epsilon, 10.0)
     assert paper_noise_multiplier(small, 1e-9, n_releases) <= paper_noise_multiplier(
         small / more, 1e-9, n_releases
@@ -500,7 +459,6 @@ REFUSED: list[tuple[str, Callable[..., float], tuple[float, ...]]] = [
     ("epsilon", paper_noise_multiplier, (math.inf, 1e-5, 1)),
     *(("delta", paper_noise_multiplier, (1.0, bad, 1)) for bad in (0.0, 1.0, NAN)),
     *(("n_releases", paper_noise_multiplier, (1.0, 1e-5, bad)) for bad in (0, NAN)),
-    *(("epsilon", pure_mu, (bad,)) for bad in (0.0, -1.0, NAN)),
     *(("epsilon", calibrate, (bad, 1e-5, 1)) for bad in (0.0, -1.0, NAN)),
     *(("delta", calibrate, (1.0, bad, 1)) for bad in (0.0, 1.0, NAN)),
     *(("n_draws", calibrate, (1.0, 1e-5, bad)) for bad in (-1, NAN, 2**60)),

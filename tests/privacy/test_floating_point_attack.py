@@ -34,7 +34,7 @@ N = 10_000
 
 
 def numpy_noise(value, rng, n):
-    """What is written in a notebook."""
+    """The program as a user would write it in a notebook."""
     return value + SIGMA * rng.standard_normal((n, 1))
 
 
@@ -141,7 +141,7 @@ def test_the_attack_gains_nothing_on_ours(mechanism, attack, request):
     assert plain <= EPSILON
     assert mu <= MU
     advantage = abs(1.0 - (wrong + missed) / N)
-    allowed = accountant.gdp_delta(0.0, MU)  # of whoever uses all that is released
+    allowed = accountant.gdp_delta(0.0, MU)  # for an attacker who uses all releases
     assert advantage <= allowed + 5.0 / math.sqrt(2 * N)
 
 

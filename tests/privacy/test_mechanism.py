@@ -70,7 +70,7 @@ def shaped(neighbours="replace-one"):
 
 
 def noise_of(total, noise_multiplier, n_releases=N_RELEASES, seed=1):
-    """What was added in each release, shape (n_releases, *value.shape)."""
+    """The noise of each release, shape (n_releases, *value.shape)."""
     source, record = Randomness(seed), free_record()
     exact = total.value.astype(float) * total.unit
     return np.array(

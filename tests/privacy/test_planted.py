@@ -1,4 +1,4 @@
-"""What planted bugs showed to be untested; `tests/mutants` has the bugs."""
+"""Tests of gaps that planted bugs (`tests/mutants`) revealed."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ ENGINES = [ReferenceEngine, CompiledEngine]
 def asked_and_found(
     rows, schema, loss, neighbours, values=None, engine=ReferenceEngine
 ):
-    """What is asked about the target, and what is made of an answer."""
+    """The query about the target, and the model made from its answer."""
     asked = []
 
     def release(total):

@@ -346,7 +346,7 @@ def test_an_engine_takes_weights_of_another_number_of_outputs():
 
 
 def patterns(layout):
-    """What is released of a Gram matrix, under each relation."""
+    """The released entries of a Gram matrix, under each relation."""
     return [(relation, GramPattern.of(layout, relation)) for relation in NEIGHBOURS]
 
 

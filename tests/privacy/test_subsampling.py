@@ -1,4 +1,4 @@
-"""What Poisson batches cost: against other programs, exact formulas and direct sums."""
+"""The cost of Poisson batches, against other programs, formulas and direct sums."""
 
 import math
 

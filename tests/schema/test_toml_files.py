@@ -79,9 +79,9 @@ def test_a_schema_survives_its_file(tmp_path):
         target=("y", Numeric(0, 1)),
     )
     toml_files.write(schema, path)
-    assert _typed(toml_files.read(path)) == _typed(schema)
+    assert _typed(toml_files.read_toml(path)) == _typed(schema)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert toml_files.read(path) == schema
+    assert toml_files.read_toml(path) == schema
 
 
 def test_numpy_levels_become_plain_ones():
@@ -159,15 +159,15 @@ def test_a_mistake_is_named_in_one_sentence(text, sentence):
 
 def test_a_file_that_is_none(tmp_path):
     with pytest.raises(ValueError, match="There is no file"):
-        toml_files.read(tmp_path / "absent.toml")
+        toml_files.read_toml(tmp_path / "absent.toml")
     with pytest.raises(ValueError, match="is a directory"):
-        toml_files.read(tmp_path)
+        toml_files.read_toml(tmp_path)
     (tmp_path / "table.csv").write_bytes(b"age,y\n1,0\n")
     with pytest.raises(ValueError, match=r"The schema '.*table\.csv' is not TOML: "):
-        toml_files.read(str(tmp_path / "table.csv"))
+        toml_files.read_toml(str(tmp_path / "table.csv"))
     (tmp_path / "latin.toml").write_bytes(b"# \xe9")
     with pytest.raises(ValueError, match="UTF-8"):
-        toml_files.read(tmp_path / "latin.toml")
+        toml_files.read_toml(tmp_path / "latin.toml")
 
 
 def _tables(tmp_path, secret):

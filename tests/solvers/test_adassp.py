@@ -35,10 +35,10 @@ def test_printed_noise_and_ridge():
 
 def test_a_third_of_the_budget_does_not_cover_the_printed_noise_but_all_of_it_does():
     for epsilon in (1.0, 3.0, 8.0):
-        z = module.compute_paper_noise(epsilon, 1e-6)
+        z = module.compute_wang_noise(epsilon, 1e-6)
         assert accountant.gdp_delta(epsilon / 3, 1 / z) > 1e-6 / 3
         assert accountant.gdp_delta(epsilon, math.sqrt(3) / z) < 1e-6
-    z = module.compute_paper_noise(0.1, 1e-6)
+    z = module.compute_wang_noise(0.1, 1e-6)
     assert accountant.gdp_delta(0.1 / 3, 1 / z) < 1e-6 / 3
 
 

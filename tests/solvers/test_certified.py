@@ -128,7 +128,7 @@ def test_hostile_tables_are_solved(loss):
     ],
 )
 def test_no_direction_is_trusted(monkeypatch, direction):
-    """Whatever is proposed, plain steps find the minimum of every table."""
+    """Plain steps find the minimum of every table, even from a bad proposal."""
     problem = small("logistic")
     quadratic = np.full(problem.layout.n_features, 30.0)
     monkeypatch.setattr(Objective, "newton", direction)

@@ -1,4 +1,4 @@
-"""What every solver must do, whatever it is: a new entry of SOLVERS is tested here."""
+"""What all solvers must do. A new entry of SOLVERS is tested here without a change."""
 
 import inspect
 import math
@@ -216,7 +216,7 @@ def test_a_record_that_is_handed_in_is_spent(name):
     )
     solved = fit(name, record=record)
     assert solved.record is record
-    assert record.seeded, "whoever knows the seed can subtract the noise"
+    assert record.seeded, "anyone who knows the seed can subtract the noise"
     assert 0.99 * EPSILON < record.spent_epsilon <= EPSILON
     with pytest.raises(BudgetError):
         fit(name, record=record)

@@ -14,7 +14,7 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.randomness import Randomness
 from skdp.solvers import dp_sgd, poisson_batches
-from skdp.solvers.dp_sgd import compute_paper_noise
+from skdp.solvers.dp_sgd import compute_bassily_noise
 from skdp.solvers.poisson_batches import Batches, draw_batch, round_rate
 from skdp.solvers.problem import open_run
 
@@ -207,7 +207,7 @@ def test_printed_noise_is_the_theorems():
     n, delta, epsilon, lipschitz = 500, 1e-6, 0.7, 3.0
     sigma = math.sqrt(32 * math.log(n / delta) * math.log(1 / delta)) / epsilon
     sigma *= lipschitz * n
-    z = compute_paper_noise(epsilon, delta, n, 1 / n, n**2)
+    z = compute_bassily_noise(epsilon, delta, n, 1 / n, n**2)
     assert z * lipschitz * n == pytest.approx(sigma, rel=1e-12)
 
 

@@ -21,7 +21,7 @@ SAME = [4, 2, 4, 4, 0, 0, 1, 4, 2]
 
 
 def divisors(column):
-    source = readers.open_table(
+    source = readers.open_source(
         {"id": column} if not hasattr(column, "columns") else column
     )
     counts = Ids.of("id").count(source)
@@ -104,7 +104,7 @@ def test_files_have_the_ids_of_frames(tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     pq.write_table(pa.table(frame), tmp_path / "a.parquet", row_group_size=3)
     for name in ("a.csv", "a.parquet"):
-        source = readers.open_table(tmp_path / name, ["id"])
+        source = readers.open_source(tmp_path / name, ["id"])
         counts = Ids.of("id").count(source)
         read = [counts.find_divisors(ids) for ids in Ids.of("id").read(source, 2)]
         assert np.concatenate(read).tolist() == SAME
@@ -148,7 +148,7 @@ def test_cells_of_any_type_are_ids_or_missing(cells, found):
 def test_floats_are_not_ids(made):
     """One word among them would keep "3.1" and "3.10" apart, which are one float."""
     table = made(np.array([3.1, 3.1, 4.0]))
-    source = readers.open_table(table)
+    source = readers.open_source(table)
     with pytest.raises(ValueError, match="'id' holds floating-point numbers"):
         refuse_floats(source, Ids.of("id"))
     with pytest.raises(ValueError, match="'unit' holds floating-point numbers"):

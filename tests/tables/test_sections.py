@@ -55,7 +55,7 @@ def test_sections_of_a_parquet_file(tmp_path, group):
     parquet.write_table(pa.Table.from_pandas(frame), path, row_group_size=group)
     sections = readers.split_file(path, path.stat().st_size / 3)
     assert 2 <= len(sections) <= 4
-    parts = [readers.open_table(section, None) for section in sections]
+    parts = [readers.open_source(section, None) for section in sections]
     assert sum(part.n_rows for part in parts) == 20
     found = [batch[0].to_pylist() for part in parts for batch in part.read([0], 4)]
     assert [x for part in found for x in part] == frame["x"].tolist()
@@ -64,4 +64,4 @@ def test_sections_of_a_parquet_file(tmp_path, group):
     )
     parquet.write_table(pa.Table.from_pandas(frame[:0]), path)
     (empty,) = readers.split_file(path, 1)
-    assert readers.open_table(empty, None).n_rows == 0
+    assert readers.open_source(empty, None).n_rows == 0

@@ -258,7 +258,7 @@ HOSTILE = [
 
 
 def _as_text(cell):
-    """What a writer that knows text only makes of a cell."""
+    """A cell as a writer of plain text would write it."""
     if cell is None:
         return None
     if isinstance(cell, int) and abs(cell) > 10**4000:
@@ -279,7 +279,7 @@ def _texts(table):
 
 
 def _typed(table):
-    """What fits a typed table: floats or text, hostile ones too."""
+    """Cells for a typed table: floats or text, including hostile ones."""
     number = {"real", "whole", "v0", "v1", "halves"}
     return {
         name: pa.array([_as_float(c) if name in number else _as_text(c) for c in cells])

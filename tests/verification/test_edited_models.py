@@ -1,4 +1,4 @@
-"""Whatever is changed in a saved model that was paid for, its ledger tells."""
+"""The ledger detects every change to a saved model that was charged to it."""
 
 import json
 import re

@@ -67,7 +67,7 @@ def change(saved, tmp_path):
         about = json.loads((place / "model.json").read_text("utf-8"))
         record = json.loads((place / "privacy.json").read_text("utf-8"))
         alter(about, record)
-        if digest:  # whoever can change a plan can write its digest
+        if digest:  # to change a plan is to know how to write its digest
             record["plan_digest"] = summary_digest(about["plan"])
         (place / "model.json").write_text(json.dumps(about))
         (place / "privacy.json").write_text(json.dumps(record))
@@ -259,7 +259,7 @@ def test_a_solver_that_there_is_not_fails(change, name):
 def test_a_record_cannot_hide_behind_a_solver_without_a_list(
     solver, change, monkeypatch
 ):
-    """No name makes a record verified without its sensitivities."""
+    """A record counts as verified only if its sensitivities were checked."""
     monkeypatch.setitem(SOLVERS, "own", SOLVERS["dp_sgd"])
 
     def rename(about, record):
@@ -300,7 +300,7 @@ def test_a_plan_without_its_number_of_steps_fails(solver, change):
 
 
 def test_caps_that_follow_a_released_spread_have_a_floor(tmp_path):
-    """What spread was released is not saved, but none is below half a bin."""
+    """The released spread is not saved, but it is at least half a bin."""
     schema = Schema({"a": Numeric(0, 1)}, target=("t", Numeric(0, 1)))
     fitted = skdp.LinearRegression(schema=schema, n_steps=9, epsilon=8.0)
     fitted.fit(TABLE).save(tmp_path / "model")

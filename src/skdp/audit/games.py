@@ -410,7 +410,7 @@ def play_games(
     charged = max(trial.mu_squared for trial in trials)
     mu, extra = math.sqrt(charged), max(trial.delta for trial in trials)
     spare = 1.0 - confidence
-    scores = [np.array([_score(trial) for trial in side]) for side in games]
+    scores = [np.array([_score_trial(trial) for trial in side]) for side in games]
     errors = _errors(scores)
     lower = mu_lower(errors, 2 * n_each, gdp_miss(confidence), extra)
     measured = _measured_scores(games)
@@ -445,7 +445,7 @@ def play_games(
     )
 
 
-def _score(trial: Observation) -> float:
+def _score_trial(trial: Observation) -> float:
     """Return log P(run | other table) - log P(run | table), for the stated noise."""
     return trial.choices + float(trial.shift @ (trial.residual - trial.shift / 2))
 

@@ -21,7 +21,7 @@ from skdp.audit.games import (
 )
 from skdp.audit.tables import MIXED, make_engines
 from skdp.descent import algorithm1
-from skdp.descent.algorithm1 import Step, descend
+from skdp.descent.algorithm1 import Step, run_steps
 from skdp.descent.geometry import Diagonal, Prepared, Task
 from skdp.descent.plan import release_row_count
 from skdp.descent.samplings import Blocks, Law
@@ -99,7 +99,7 @@ def make_levels_game(
     noise = Randomness()
 
     def play(other: bool) -> Observation:
-        found, record = _find_levels(
+        found, record = _release_levels(
             after if other else before, z, delta, neighbours, noise
         )
         decided = np.array([name in found for name in "ab"[: len(before)]], float)
@@ -122,13 +122,13 @@ def make_rare_level_game(
 
     def play(other: bool) -> Observation:
         table = [50, 1] if other else [50 + (neighbours == "replace-one")]
-        found, record = _find_levels(table, z, delta, neighbours, noise)
+        found, record = _release_levels(table, z, delta, neighbours, noise)
         return _decision(np.array([float("b" in found)]), np.ones(1), record)
 
     return play
 
 
-def _find_levels(
+def _release_levels(
     sizes: list[int], z: float, delta: float, neighbours: Neighbours, noise: Randomness
 ) -> tuple[list[str], PrivacyRecord]:
     """Release the categories of a column that has `sizes[0]` rows of category a.
@@ -246,7 +246,7 @@ def make_sketch_game(
             neighbours=neighbours,
             n_rows=N_ROWS,
             penalty=ElasticNet(),
-            release=_refuse,
+            release=_refuse_release,
             sampling=sampling,
         )
         for engine in engines
@@ -257,7 +257,7 @@ def make_sketch_game(
     def play(other: bool) -> Observation:
         record, steps = make_record(neighbours), list[Step]()
         views = [_View(run) for run in runs]
-        descend(
+        run_steps(
             query=views[other].query,
             update=runs[other].update,
             sets=(runs[other].law or sampling).sets,
@@ -297,7 +297,7 @@ class _View:
         return self.sums[-1]
 
 
-def _refuse(total: queries.BoundedSum, share: float) -> Released:
+def _refuse_release(total: queries.BoundedSum, share: float) -> Released:
     raise AssertionError("Games with public directions release only steps.")
 
 

@@ -187,10 +187,10 @@ def one_run(
     own = extreme_targets(schema.target_column)[
         0 if is_low_steeper(model, schema) else 1
     ]
-    table = _make_table(names, own, coins)
+    table = _make_canary_table(names, own, coins)
     model.fit(table.columns, table.target, sample_weight=table.weight)
     record, mu = model.privacy_, math.sqrt(model.privacy_.spent)
-    everyone = _make_table(names, own, np.ones(n_canaries, dtype=bool))
+    everyone = _make_canary_table(names, own, np.ones(n_canaries, dtype=bool))
     scores, reached = _score_canaries(model, everyone)
     miss = 1.0 - confidence
     n_guesses = choose_n_guesses(n_canaries, mu, record.delta, miss)
@@ -214,7 +214,7 @@ def one_run(
     )
 
 
-def _make_table(
+def _make_canary_table(
     names: list[str], target: Any, there: npt.NDArray[np.bool_]
 ) -> SyntheticTable:
     """Return a table with one row per canary. The row of an absent canary is empty."""

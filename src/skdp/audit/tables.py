@@ -136,7 +136,7 @@ def make_neighbours(
         ids = persons + [group + i for i in range(len(rest))]
         numeric = isinstance(schema.target_column, Numeric)
         whole = np.array(cells, dtype=np.float64) if numeric else cells
-        columns = _columns(schema, rows)
+        columns = _make_columns(schema, rows)
         columns |= {name: np.array(ids, np.int64) for name in schema.unit_columns}
         return SyntheticTable(columns, whole, weights)
 
@@ -169,8 +169,7 @@ def make_engines(
     ]
 
 
-def _columns(schema: Schema, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Convert rows to the columns that a fit reads."""
+def _make_columns(schema: Schema, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for key, column in schema.columns.items():
         if isinstance(column, Pair):

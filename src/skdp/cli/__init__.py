@@ -1,11 +1,11 @@
 """Define the `skdp` command, which prints only public and released values.
 
 To add a command `skdp NAME`, write `cli/NAME_command.py` and add NAME to COMMANDS
-below. The file must define an object called NAME, in one of two ways:
+below. The file must define an object called NAME_command, in one of two ways:
 
-- For a single command, NAME is a function. Its parameters become the options, and its
+- For a single command, it is a function. Its parameters become the options, and its
   docstring becomes the help. A list EXAMPLES holds command lines to show in the help.
-- For a command with sub-commands, NAME is a
+- For a command with sub-commands, it is a
   `typer.Typer(help=..., no_args_is_help=True)`.
 
 These rules hold for every command:
@@ -264,7 +264,7 @@ class _Command(TyperCommand):
 
 def _add_command(name: str) -> None:
     module = import_module(f"skdp.cli.{name}_command")
-    command = getattr(module, name)
+    command = getattr(module, f"{name}_command")
     if isinstance(command, typer.Typer):
         for one in command.registered_commands:
             one.cls = _Command

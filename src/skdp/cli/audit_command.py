@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXAMPLES = ["skdp audit", "skdp audit --epsilon 4 --json"]
 
 
-def audit(
+def audit_command(
     epsilon: Annotated[float, typer.Option(help="The claimed ε to test.")] = 1.0,
     delta: Annotated[float, typer.Option(help="The claimed δ.")] = 1e-6,
     as_json: AsJson = False,
@@ -59,7 +59,7 @@ def audit(
         audits = [result.to_dict() for result in found]
         print_json({"passed": passed, "audits": audits, "one_run": single.to_dict()})
     else:
-        _show(found, single, quiet and passed)
+        _show_audits(found, single, quiet and passed)
     if not passed:
         raise typer.Exit(1)
 
@@ -81,7 +81,7 @@ def _run_audits(settings: list[Setting], show: bool) -> list[Audit]:
     return found
 
 
-def _show(found: list[Audit], single: OneRun, quiet: bool) -> None:
+def _show_audits(found: list[Audit], single: OneRun, quiet: bool) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skdp.cli.fit_command import fit_file, summarise
+from skdp.cli.fit_command import fit_file, summarise_fit
 from skdp.cli.options import (
     AsJson,
     Delta,
@@ -35,7 +35,7 @@ from skdp.cli.options import (
     choose_reader,
     escape,
     open_console,
-    open_ledger,
+    open_ledger_file,
     print_json,
     read_schema,
     shows_progress,
@@ -64,7 +64,7 @@ EXAMPLES = [
 ]
 
 
-def compare(
+def compare_command(
     file: Table,
     schema: SchemaFile,
     epsilon: Annotated[
@@ -124,17 +124,17 @@ def compare(
         neighbours=neighbours.value,
         max_rows_per_unit=max_rows_per_unit,
         n_rows=rows,
-        ledger=open_ledger(ledger, purpose, user, seed),
+        ledger=open_ledger_file(ledger, purpose, user, seed),
         seed=seed,
         verbose=shows_progress(as_json, quiet),
     )
     if as_json:
         print_json(found.to_dict())
     else:
-        _show(found, quiet)
+        _show_comparison(found, quiet)
 
 
-def _show(found: BudgetComparison, quiet: bool) -> None:
+def _show_comparison(found: BudgetComparison, quiet: bool) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -193,11 +193,11 @@ class Side:
 
         All values are public or released.
         """
-        from skdp.descent.forecast import format_range
+        from skdp.descent.forecast import format_cost
         from skdp.estimators.fit_warnings import describe_constant
 
         seen = self.expected
-        cost = format_range(seen)
+        cost = format_cost(seen)
         lines = {
             f"expected cost of privacy in {seen.score}": (
                 "only a constant" if describe_constant(self.model) else cost
@@ -288,7 +288,7 @@ class BudgetComparison:
             "spent_epsilon": None if self.seeded else self.spent_epsilon,
             "delta": self.delta,
             "models": [
-                summarise(side.model, side.out)
+                summarise_fit(side.model, side.out)
                 | {"expected_privacy_excess": side.expected.privacy_excess}
                 | {"expected_range": [side.expected.low, side.expected.high]}
                 | {"expected_in": side.expected.score}
@@ -356,7 +356,7 @@ def compare_budgets(
         place = out / f"epsilon-{epsilon:g}"
         options |= {"epsilon": epsilon, "delta": delta, "out": place}
         model = fit_file(file, schema, **options)
-        scored = None if score is None else _score(model, file, score, options)
+        scored = None if score is None else _score_model(model, file, score, options)
         sides.append(
             Side(
                 epsilon=epsilon,
@@ -369,7 +369,7 @@ def compare_budgets(
     return BudgetComparison(sides=sides, delta=delta)
 
 
-def _score(
+def _score_model(
     model: PrivateLinearModel,
     file: PathLike[str],
     epsilon: float,

@@ -32,7 +32,7 @@ from skdp.cli.options import (
     shows_progress,
     silence_compiler,
 )
-from skdp.datasets import Dataset, compute_margins, make_hospital
+from skdp.datasets import Dataset, compute_true_margins, make_hospital
 from skdp.descent.matrix import Matrix
 from skdp.descent.plan import Fit, Plan, run
 from skdp.descent.rule import make_default_plan, preset
@@ -52,7 +52,7 @@ EXAMPLES = [
 ]
 
 
-def demo(
+def demo_command(
     epsilon: Annotated[float, typer.Option(help="Privacy budget ε.")] = 1.0,
     rows: Annotated[int, typer.Option(help="Number of rows of the table.")] = 50_000,
     seed: Seed = None,
@@ -249,7 +249,9 @@ def _compute_log_losses(
     target = np.concatenate([chunk.target for chunk in judge.chunks])
 
     def loss(weights: FloatArray) -> float:
-        return float(np.mean(Logistic().value(compute_margins(judge, weights), target)))
+        return float(
+            np.mean(Logistic().value(compute_true_margins(judge, weights), target))
+        )
 
     seen = np.concatenate([chunk.target for chunk in records.chunks])
     rate = (float(seen.sum()) + 0.5) / (len(seen) + 1.0)

@@ -25,10 +25,10 @@ from skdp.cli.options import (
     Unit,
     User,
     check_out,
+    choose_cluster,
     choose_reader,
     escape,
-    name_engine,
-    open_ledger,
+    open_ledger_file,
     print_json,
     shows_progress,
     write_out,
@@ -46,7 +46,7 @@ FOUND = (
 )
 
 
-def discover(
+def discover_command(
     file: Table,
     epsilon: Epsilon,
     target: Target = None,
@@ -88,8 +88,8 @@ def discover(
         categorical=categorical or (),
         unit=unit or None,
         neighbours=neighbours.value,
-        ledger=open_ledger(ledger, purpose, user, seed),
-        engine=name_engine(cluster),
+        ledger=open_ledger_file(ledger, purpose, user, seed),
+        engine=choose_cluster(cluster),
         random_state=seed,
         verbose=shows_progress(as_json, quiet),
     )

@@ -28,11 +28,11 @@ from skdp.cli.options import (
     Unit,
     User,
     check_out,
+    choose_cluster,
     choose_reader,
     escape,
     load_model,
-    name_engine,
-    open_ledger,
+    open_ledger_file,
     print_json,
     read_exposure,
     shows_progress,
@@ -46,7 +46,7 @@ EXAMPLES = [
 ]
 
 
-def evaluate(
+def evaluate_command(
     model: ModelDirectory,
     file: Table,
     epsilon: Epsilon,
@@ -99,8 +99,8 @@ def evaluate(
         unit=unit or None,
         neighbours=neighbours.value,
         n_rows=rows,
-        ledger=open_ledger(ledger, purpose, user, seed),
-        engine=name_engine(cluster),
+        ledger=open_ledger_file(ledger, purpose, user, seed),
+        engine=choose_cluster(cluster),
         random_state=seed,
         verbose=shows_progress(as_json, quiet),
         max_weight=1.0 if max_exposure is None else max_exposure,

@@ -27,7 +27,7 @@ EXAMPLES = [
 ]
 
 
-def export(
+def export_command(
     model: ModelDirectory,
     out: Annotated[
         Path,

@@ -35,11 +35,11 @@ from skdp.cli.options import (
     Unit,
     User,
     check_out,
+    choose_cluster,
     choose_model,
     choose_reader,
-    name_engine,
     open_console,
-    open_ledger,
+    open_ledger_file,
     print_json,
     read_exposure,
     read_schema,
@@ -64,7 +64,7 @@ EXAMPLES = [
 ]
 
 
-def fit(
+def fit_command(
     file: Table,
     schema: SchemaFile,
     epsilon: Epsilon,
@@ -119,15 +119,15 @@ def fit(
         max_weight=1.0 if max_exposure is None else max_exposure,
         given=read_exposure(exposure, offset, max_exposure),
         n_rows=rows,
-        ledger=open_ledger(ledger, purpose, user, seed),
+        ledger=open_ledger_file(ledger, purpose, user, seed),
         seed=seed,
         n_threads=threads,
-        engine=name_engine(cluster),
+        engine=choose_cluster(cluster),
         verbose=shows_progress(as_json, quiet),
         out=out,
     )
     if as_json:
-        print_json(summarise(made, out))
+        print_json(summarise_fit(made, out))
         return
     console = open_console(quiet=quiet)
     claim, tables, *_ = str(made.privacy_).splitlines()
@@ -231,7 +231,7 @@ def find_limit(model: PrivateLinearModel) -> str | None:
     return next((limit for limit in limits if limit is not None), None)
 
 
-def summarise(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
+def summarise_fit(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
     """Return the facts about a fitted model that --json prints."""
     import numpy as np
 

@@ -28,7 +28,7 @@ from skdp.cli.options import (
 if TYPE_CHECKING:
     from skdp.ledger import Entry, Ledger
 
-ledger = typer.Typer(
+ledger_command = typer.Typer(
     help="Create, show, check and export the ledger of a table's total budget.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -50,7 +50,7 @@ def _show_example(line: str) -> str:
     return f"\b\nExamples:\n  {line}"
 
 
-@ledger.command(
+@ledger_command.command(
     epilog=_show_example(
         'skdp ledger make budget.db --table "hospital stays 2025" --epsilon 3 '
         "--delta 1e-6"
@@ -104,7 +104,7 @@ def make(
         neighbours=neighbours.value,
         unit=", ".join(unit) if unit else None,
         table=table,
-        schema=None if schema is None else toml_files.read(schema),
+        schema=None if schema is None else toml_files.read_toml(schema),
         purpose="create the ledger",
         user=user,
     )
@@ -116,7 +116,7 @@ def make(
         )
 
 
-@ledger.command(epilog=_show_example("skdp ledger show budget.db --last 20"))
+@ledger_command.command(epilog=_show_example("skdp ledger show budget.db --last 20"))
 def show(
     path: File,
     last: Annotated[int, typer.Option(min=0, help="Number of entries to show.")] = 10,
@@ -124,7 +124,7 @@ def show(
     quiet: Quiet = False,
 ) -> None:
     """Show the spent and the remaining budget, and the last entries."""
-    opened = _open(path)
+    opened = _open_existing(path)
     entries = opened.entries()
     tail = entries[len(entries) - min(last, len(entries)) :]
     if as_json:
@@ -137,7 +137,9 @@ def show(
             open_console().print(READING)
 
 
-@ledger.command(epilog=_show_example("skdp ledger admit budget.db --schema other.toml"))
+@ledger_command.command(
+    epilog=_show_example("skdp ledger admit budget.db --schema other.toml")
+)
 def admit(
     path: File,
     schema: Annotated[
@@ -156,8 +158,8 @@ def admit(
     """
     from skdp.schema import toml_files
 
-    described = toml_files.read(schema)
-    opened = _open(path, purpose, user)
+    described = toml_files.read_toml(schema)
+    opened = _open_existing(path, purpose, user)
     opened.admit(described)
     if as_json:
         print_json(_summarise(opened))
@@ -165,8 +167,10 @@ def admit(
         typer.echo(escape(f"{opened.table}: admitted {schema}"))
 
 
-@ledger.command(epilog=_show_example("skdp ledger check budget.db --head 12:3f9c..."))
-def check(
+@ledger_command.command(
+    "check", epilog=_show_example("skdp ledger check budget.db --head 12:3f9c...")
+)
+def check_ledger(
     path: File,
     head: Annotated[
         str | None,
@@ -185,9 +189,9 @@ def check(
     place, and pass it as --head next time.
     """
     from skdp.ledger import Head, Ledger, LedgerError
-    from skdp.schema import check as refuse_unless
+    from skdp.schema import check
 
-    refuse_unless(path.exists(), f"There is no file {str(path)!r}.")
+    check(path.exists(), f"There is no file {str(path)!r}.")
     noted = None if head is None else Head.of(head)
     try:
         found, why = str(Ledger(path).check(noted)), None
@@ -201,7 +205,7 @@ def check(
         raise typer.Exit(1)
 
 
-@ledger.command(
+@ledger_command.command(
     epilog=_show_example("skdp ledger export budget.db --form csv --out b.csv")
 )
 def export(
@@ -216,7 +220,7 @@ def export(
 ) -> None:
     """Write all entries with their hashes, as JSON lines or CSV."""
     check_out(out, force)
-    text = _open(path).export(form)
+    text = _open_existing(path).export(form)
     if out is not None:
         write_out(out, text)
     if as_json:
@@ -228,23 +232,25 @@ def export(
         typer.echo(escape(f"entries written to {out}"))
 
 
-def _open(path: Path, purpose: str | None = None, user: str | None = None) -> Ledger:
+def _open_existing(
+    path: Path, purpose: str | None = None, user: str | None = None
+) -> Ledger:
     import skdp
-    from skdp.schema import check as refuse_unless
+    from skdp.schema import check
 
-    refuse_unless(
+    check(
         os.path.exists(path),
         f"There is no ledger {str(path)!r}. Create one with `skdp ledger make`.",
     )
-    refuse_unless(not path.is_dir(), f"{str(path)!r} is a directory, not a ledger.")
+    check(not path.is_dir(), f"{str(path)!r} is a directory, not a ledger.")
     return skdp.Ledger(path, purpose=purpose, user=user)
 
 
 def _refuse_existing(path: Path) -> None:
-    from skdp.schema import check as refuse_unless
+    from skdp.schema import check
 
     name = str(path)
-    refuse_unless(
+    check(
         not os.path.lexists(path),
         f"{name!r} already exists, and a ledger's ceiling cannot change. See it with "
         f"`skdp ledger show {name}`.",

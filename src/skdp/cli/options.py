@@ -308,7 +308,7 @@ def load_model(path: Path) -> Any:
     return skdp.load(path)
 
 
-def name_engine(cluster: str | None) -> str:
+def choose_cluster(cluster: str | None) -> str:
     """Return the name of the engine for the option ``--cluster``."""
     return "auto" if cluster is None else f"dask://{cluster}"
 
@@ -340,7 +340,7 @@ def choose_reader(file: Path, multiline: bool) -> PathLike[str]:
     return CSV(file, multiline=True) if multiline else file
 
 
-def open_ledger(
+def open_ledger_file(
     path: Path | None, purpose: str | None, user: str | None, seed: int | None
 ) -> Any:
     """Open the ledger to charge, or return None if no path is given."""
@@ -371,7 +371,7 @@ def read_schema(
     """Read a schema from a TOML file and set its target and its unit."""
     from skdp.schema import toml_files
 
-    return set_unit(set_target(toml_files.read(path), target), unit)
+    return set_unit(set_target(toml_files.read_toml(path), target), unit)
 
 
 def set_unit(schema: Schema, unit: list[str] | None) -> Schema:

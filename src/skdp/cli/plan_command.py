@@ -47,7 +47,7 @@ EXAMPLES = [
 ]
 
 
-def plan(
+def plan_command(
     schema: SchemaFile,
     rows: Annotated[
         int,
@@ -130,11 +130,11 @@ def plan(
         return
     console = open_console(quiet=quiet)
     console.print(str(asked), markup=False)
-    longest = _measure_room(console, _make_table(forecasts, epsilon, 0))
+    longest = _measure_room(console, _make_forecast_table(forecasts, epsilon, 0))
     scale = ", on a log scale" if longest else ""
     score = forecast(asked).score
     console.print(f"\nWhat ε buys: the expected cost in {score}{scale}")
-    console.print(_make_table(forecasts, epsilon, longest))
+    console.print(_make_forecast_table(forecasts, epsilon, longest))
     console.print(
         ("█ privacy, ░ sampling error. " if longest else "")
         + ("–: only a constant. " if not longest and None in forecasts.values() else "")
@@ -153,7 +153,9 @@ def _measure_room(console: Console, numbers: Table) -> int:
     return min(room, LONGEST) if room >= len(CONSTANT) else 0
 
 
-def _make_table(forecasts: dict[float, Any], asked: float, longest: int) -> Table:
+def _make_forecast_table(
+    forecasts: dict[float, Any], asked: float, longest: int
+) -> Table:
     """Make the table of forecasts, with bars of up to `longest` characters.
 
     If `longest` is 0, the table has no bars.
@@ -161,7 +163,7 @@ def _make_table(forecasts: dict[float, Any], asked: float, longest: int) -> Tabl
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from skdp.descent.forecast import format_range
+    from skdp.descent.forecast import format_cost
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("ε", "privacy", "sampling", *([""] if longest else [])):
@@ -171,7 +173,7 @@ def _make_table(forecasts: dict[float, Any], asked: float, longest: int) -> Tabl
     for budget, seen in forecasts.items():
         cells, bar = ["–"] * 2, CONSTANT
         if seen is not None:
-            cells = [format_range(seen), f"{seen.sampling_excess:.1g}"]
+            cells = [format_cost(seen), f"{seen.sampling_excess:.1g}"]
             length = longest * (math.log(seen.excess) - low) / (high - low)
             bar = _draw_bar(max(1, round(length)), seen.privacy_excess / seen.excess)
         mark = "→ " if budget == asked else ""

@@ -36,7 +36,7 @@ EXAMPLES = [
 ]
 
 
-def predict(
+def predict_command(
     model: Annotated[
         Path, typer.Argument(metavar="DIR", help="Directory of the saved model.")
     ],
@@ -73,10 +73,12 @@ def predict(
         not probabilities or hasattr(loaded, "predict_proba"),
         f"{type(loaded).__name__} has no probabilities. Omit --probabilities.",
     )
-    readers.open_table(table, loaded.schema_.inputs)  # reports errors before the bar
+    readers.open_source(table, loaded.schema_.inputs)  # reports errors before the bar
     shown = shows_progress(as_json, quiet)
     with show_reading() if shown else nullcontext() as progress:
-        names = _write(_predict_batches(loaded, table, probabilities, progress), out)
+        names = _write_tables(
+            _predict_batches(loaded, table, probabilities, progress), out
+        )
     if as_json:
         print_json({"out": str(out), "columns": names, "model": str(model)})
     elif not quiet:
@@ -101,7 +103,7 @@ def _predict_batches(
     from skdp.tables import readers
 
     pa, inputs = readers.import_library("pyarrow"), model.schema_.inputs
-    source = readers.open_table(file, inputs)
+    source = readers.open_source(file, inputs)
     at = readers.find_positions(source.names or (), inputs)
 
     def predict_rows(cells: dict[str, Any]) -> Any:
@@ -144,7 +146,7 @@ WRITERS: dict[str, Callable[[Path, Any], Any]] = {
 }
 
 
-def _write(tables: Iterator[Any], out: Path) -> list[str]:
+def _write_tables(tables: Iterator[Any], out: Path) -> list[str]:
     """Write all tables to `out` and return the names of the columns."""
     first = next(tables)
     with _replace_file(out) as path, WRITERS[out.suffix](path, first.schema) as writer:

@@ -24,7 +24,7 @@ EXAMPLES = [
 ]
 
 
-def report(
+def report_command(
     model: Annotated[
         Path, typer.Argument(metavar="DIR", help="Directory of the saved model.")
     ],

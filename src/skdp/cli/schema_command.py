@@ -23,7 +23,7 @@ EXAMPLES = [
 ]
 
 
-def schema(
+def schema_command(
     file: Table,
     target: Target = None,
     out: OutFile = None,
@@ -40,7 +40,7 @@ def schema(
     from skdp.tables.template import schema_template
 
     check_out(out, force)
-    source = readers.open_table(file)
+    source = readers.open_source(file)
     text = schema_template(file, target)
     if out is not None:
         write_out(out, text)

@@ -18,7 +18,7 @@ from skdp.cli.options import (
 EXAMPLES = ["skdp summary model", "skdp summary model --ratios"]
 
 
-def summary(
+def summary_command(
     model: ModelDirectory,
     ratios: Annotated[
         bool,

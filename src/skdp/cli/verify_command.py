@@ -16,7 +16,7 @@ EXAMPLES = [
 ]
 
 
-def verify(
+def verify_command(
     model: Annotated[
         Path, typer.Argument(metavar="DIR", help="Directory of the saved model.")
     ],

@@ -46,7 +46,7 @@ class Step:
     weights: FloatArray
 
 
-def descend(
+def run_steps(
     *,
     query: Query,
     update: Update,
@@ -106,12 +106,18 @@ def descend(
         min(n_steps, n_restarts) >= 1,
         f"n_steps and n_restarts must be at least 1, got {n_steps} and {n_restarts}.",
     )
+    # Sets come from a generator of their own, because they may be known. The noise may
+    # not, and nothing but `release` can draw it.
     public = randomness.generator()
     shares = average(n_steps)
     weights = start
     for restart in range(n_restarts):
+        # The average of an inner loop is where the next one starts (Theorem 4.2,
+        # restarts).
         theta, weights = weights, np.zeros_like(weights)
         for index, at in enumerate(sets(n_steps, public)):
+            # Only this line sees records. All that follows is post-processing of
+            # `released`, which is why a callback may keep whatever it receives.
             released = release(query(at, theta), noise_multiplier, randomness, record)
             theta = update(theta, released, at)
             weights = weights + shares[index] * theta

@@ -95,6 +95,8 @@ def choose_curves(
     rows = n_rows * min(nu, 1.0)  # with little noise, sampling limits the knots
     columns = dict(schema.columns)
     names = find_auto_columns(schema, knots)
+    # Measured without curves, which would lower the signal. The number of knots would
+    # then depend on itself.
     lines = draw_lines(schema)
     signal = rows / _bound_rows(lines) / math.sqrt(lines.layout().n_features)
     ratio = CLASS_INTERVALS if loss.n_classes else NUMBER_INTERVALS
@@ -123,6 +125,8 @@ def choose_curves(
         if pairs != "auto":
             reason = f"pairs: {len(added)}, with {size} knots per numeric column"
             break
+        # Coarser surfaces for all pairs are better than finer ones for some of them:
+        # which pairs matter cannot be asked of the records for free.
         while size > 3 and _count(joined) > MOST_COORDINATES:
             size -= 1
             joined = _join_pairs(columns, added, size)
@@ -214,6 +218,8 @@ def place_knots(column: Numeric, shares: FloatArray, n_knots: int) -> tuple[floa
     equal. If rows are found at both ends of the range and nowhere else, the knots are
     these two ends.
     """
+    # A column of zeros and ones that is described as a number. Knots between its two
+    # values would have noise and no rows.
     if np.flatnonzero(shares).tolist() == [0, len(shares) - 1]:
         return (float(column.low), float(column.high))
     n_bins, total = len(shares), max(float(shares.sum()), 1e-9)

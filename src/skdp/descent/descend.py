@@ -209,7 +209,7 @@ def descend(
     penalty = penalty or ElasticNet()
     check_separable(penalty, sampling, n_outputs)
     zero = np.zeros((len(p), n_outputs))
-    weights = algorithm1.descend(
+    weights = algorithm1.run_steps(
         query=query,
         update=make_diagonal_update(gamma / p, penalty, n),
         sets=sampling.sets,

@@ -15,7 +15,6 @@ N1 = Σ_j E[1{j∈S} σ_S²]/(p_j M_j), N2 = Σ_j E[1{j∈S} σ_S²]/M_j and v =
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,49 +30,11 @@ from skdp.descent.samplings import check_positive
 from skdp.schema import check
 
 __all__ = [
-    "composite_bound",
     "convex_composite",
     "eso_weighted_bound",
-    "matrix_distance_squared",
     "matrix_sigmas",
     "strongly_convex_eso",
 ]
-
-
-def composite_bound(
-    n_steps: int,
-    *,
-    distance_squared: float,
-    excess: float,
-    step_noise: float,
-    smallest_probability: float,
-    include_start: bool = True,
-) -> float:
-    """Bound E F(average) - F* after K proximal steps, with F = f + ψ (Theorem D).
-
-    Let v = 1/p_min. The bound is (D0/2 + v·(F(w0) - F*))/K + v·N2 for the average of
-    θ_0, …, θ_{K-1}. For the average of θ_1, …, θ_K, v - 1 replaces the first v. If all
-    probabilities are equal, the bound equals `eso_bound`, so the penalty costs nothing.
-
-    Parameters
-    ----------
-    n_steps : int
-        K.
-    distance_squared, excess : float
-        D0 = ‖w0 - w*‖² in the norm M P⁻¹, and a bound on F(w0) - F*.
-    step_noise : float
-        N2 = Σ_j E[1{j∈S} σ_S²]/M_j, where σ_S is the standard deviation of the noise.
-    smallest_probability : float
-        p_min, the smallest p_j.
-    include_start : bool
-        Whether the average is over θ_0, …, θ_{K-1} rather than θ_1, …, θ_K.
-    """
-    check_sizes(
-        "composite_bound", n_steps=n_steps, smallest_probability=smallest_probability
-    )
-    visits = 1.0 / smallest_probability
-    initial = 0.5 * distance_squared + (visits - (not include_start)) * excess
-    return initial / n_steps + visits * step_noise
 
 
 def convex_composite(
@@ -93,7 +54,8 @@ def convex_composite(
     Parameters
     ----------
     distance_squared, step_sigma_squared : float
-        D0 and Σ_step², as returned by the functions of the same names in `theory`.
+        D0 and Σ_step², as returned by the functions of the same names in
+        `skdp.descent.bounds`.
     smallest_probability : float
         p_min, the smallest p_j.
     excess : float
@@ -131,16 +93,16 @@ def eso_weighted_bound(
     N = N1 + v·N2, or N = 2v·N2 with a penalty. For the average of θ_k over
     k = 0, …, K-1, the bound is U = (rV0 + N)/(2(1 - ρv)). For the average over
     k = 1, …, K, it is (1 - ρ)U - r(F(w0) - F*). As ρ → 0, the bounds tend to
-    `eso_bound`, or to `composite_bound` with a penalty.
+    that of Theorem B, or of Theorem D with a penalty.
 
     Parameters
     ----------
     n_steps : int
         The number of steps K.
     distance_squared, excess : float
-        D0 and a bound on F(w0) - F*, as in `eso_bound`.
+        D0, see above, and a bound on F(w0) - F*.
     noise, step_noise : float
-        N1 and N2, as in `eso_bound`.
+        N1 and N2, see above.
     smallest_probability : float
         p_min, the smallest p_j.
     decay : float
@@ -183,7 +145,8 @@ def strongly_convex_eso(
         μ̃, the modulus of strong convexity in the norm M P⁻¹, or a smaller number. If M
         includes a ridge λ, the modulus is at least λ min_j p_j/M_j.
     distance_squared, sigma_squared, step_sigma_squared : float
-        D0, Σ² and Σ_step², as returned by the functions of the same names in `theory`.
+        D0, Σ² and Σ_step², as returned by the functions of the same names in
+        `skdp.descent.bounds`.
     smallest_probability, excess : float
         p_min, the smallest p_j, and a bound on F(w0) - F*.
     budget : Budget
@@ -260,35 +223,6 @@ def matrix_sigmas(
     reach = sizes * np.square(check_positive(caps, len(sizes), name, "caps"))
     check_sizes(name, curvature=curvature)
     return float(reach.sum() / curvature), float(q @ reach / curvature)
-
-
-def matrix_distance_squared(
-    metrics: Sequence[ArrayLike],
-    blocks: Sequence[ArrayLike],
-    probabilities: ArrayLike,
-    displacement: ArrayLike,
-) -> float:
-    """Return D0 = Σ_B ‖(w0 - w*)_B‖²/q_B in the norms of the matrices M_B (Theorem F).
-
-    Parameters
-    ----------
-    metrics : sequence of square arrays
-        M_B for each block.
-    blocks : sequence of index arrays
-        The blocks B.
-    probabilities : array of shape (b,)
-        The probability q_B that a step draws block B.
-    displacement : array of shape (d,)
-        w0 - w*, the start minus the optimum.
-    """
-    away = np.asarray(displacement, dtype=np.float64)
-    parts = zip(metrics, blocks, np.asarray(probabilities), strict=True)
-    return float(
-        math.fsum(
-            away[np.asarray(b)] @ np.asarray(m) @ away[np.asarray(b)] / q
-            for m, b, q in parts
-        )
-    )
 
 
 def _check_decay(function: str, decay: float, smallest: float) -> None:

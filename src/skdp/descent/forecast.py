@@ -302,7 +302,7 @@ def describe_outlook(plan: Plan) -> str:
     """
     counted = plan.layout.counted
     if plan.geometry.is_constant:
-        return describe_constant(
+        return explain_constant(
             loss=plan.loss.kind,
             n_rows=plan.n_rows,
             epsilon=plan.epsilon,
@@ -318,7 +318,7 @@ def describe_outlook(plan: Plan) -> str:
     if plan.epsilon == math.inf:
         return f"Expected cost in {seen.score}: {sampling}. There is no noise."
     text = [
-        f"Expected cost of privacy: {format_range(seen)} in {seen.score} (80 % "
+        f"Expected cost of privacy: {format_cost(seen)} in {seen.score} (80 % "
         f"range, from {known.n_tables} tables). Any fit loses about {sampling}."
     ]
     private = seen.privacy_excess > seen.sampling_excess
@@ -357,7 +357,7 @@ def explain_no_forecast(plan: Plan) -> str:
     return f"The cost of privacy is not forecast for the geometry {name}."
 
 
-def format_range(seen: Forecast) -> str:
+def format_cost(seen: Forecast) -> str:
     """Format the range of the cost of privacy."""
     if seen.low == 0:
         return f"at most {seen.high:.1g}"
@@ -370,7 +370,7 @@ def format_factor(factor: float) -> str:
     return f"{rounded:g}" if rounded < 10 else f"{rounded:,.0f}"
 
 
-def describe_constant(
+def explain_constant(
     *,
     loss: str,
     n_rows: int,

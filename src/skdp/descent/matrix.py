@@ -95,7 +95,11 @@ def whiten(
         clean = remove_noise(values, floor)
         back = np.linalg.solve(prior, vectors)
         moments = (back * clean) @ back.T
+    # Rows are never centred: they stay integers on the grid. The centring is moved into
+    # the matrix, where it costs nothing.
     root[:, -1] -= root @ shift / 2.0
+    # Eigenvalues that noise hides share one mean, which may exceed the smallest of them
+    # with its floor.
     share = np.clip(clean / metric, 0.0, 1.0)
     return Whitening(root=root, share=share, vectors=vectors, moments=moments)
 
@@ -305,6 +309,8 @@ def release_level(
     """Release the sum (1, k) of all slopes, each capped at `cap`."""
     last = np.zeros((1, len(weights)))
     last[0, -1] = 1.0
+    # The row of `last` selects the intercept, where every record has the feature 1. So
+    # the sum of gradients there is the sum of slopes, and no other query is needed.
     capped = queries.cap_slopes(engine, slopes, queries.Metric.of(last, cap))
     total = queries.mapped_gradient(engine, capped, weights, neighbours)
     return release(replace(total, query=QUERY))
@@ -575,6 +581,9 @@ class Matrix(Geometry):
                 start[-1] = found.margins
             if self.scaled:
                 spread = min(found.scale, loss.slope_bound)
+                # ‖B g_i‖ is the slope times ‖Bx_i‖. For a typical record these are the
+                # spread and the root of the dimension, so `radius` counts in typical
+                # records.
                 radius *= spread * math.sqrt(white.dimension)
         return Space(
             gram=gram,
@@ -659,6 +668,8 @@ class _MatrixSteps:
         """Return the capped slopes, B_S and the proximal map of the set S = `at`."""
         key = at.tobytes()
         if key not in self._known:
+            # Caps depend on the rows, but not on the weights. Keeping them saves a pass
+            # over the rows in each step.
             self._known[key] = self._make_part(at)
         return self._known[key]
 
@@ -672,6 +683,8 @@ class _MatrixSteps:
             root = np.zeros((len(at), d))
             root[:, at] = (vectors / np.sqrt(values)) @ vectors.T
             radius *= math.sqrt(len(at) / d)
+        # The cap is proved for the matrix on the grid. The step must use the same
+        # matrix, or it would not undo what the query did.
         metric = queries.Metric.of(root, radius)
         root = np.ldexp(metric.units, -metric.bits)[:, at]  # B_S after rounding
         inverse = root.T @ root / (task.curvature + self._pull)
@@ -705,6 +718,7 @@ class _MatrixSteps:
         result = weights.copy()
         result[at] -= part.root.T @ released.values / (curvature * self._task.n_rows)
         away = result - self._start
+        # For all coordinates A_SS⁻¹ A is the identity, and no product is needed.
         if len(at) < len(weights):  # A_SS⁻¹ (A (w - w⁰))_S
             away = part.root.T @ (part.root @ (self.metric[at] @ away))
         result[at] -= self._pull / (curvature + self._pull) * away

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from skdp.descent import algorithm1, bounds, samplings
-from skdp.descent.algorithm1 import Step, descend
+from skdp.descent.algorithm1 import Step, run_steps
 from skdp.descent.bounds import paper_noise_multiplier
 from skdp.descent.geometry import Geometry, Task
 from skdp.engines.reference import ReferenceEngine
@@ -250,16 +250,16 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the plan as JSON."""
-        from skdp.descent.plan_files import dumps
+        from skdp.descent.plan_files import dump_plan
 
-        return dumps(self)
+        return dump_plan(self)
 
     @staticmethod
     def from_json(text: str) -> Plan:
         """Read a plan from the JSON of `to_json`."""
-        from skdp.descent.plan_files import loads
+        from skdp.descent.plan_files import parse_plan
 
-        return loads(text)
+        return parse_plan(text)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -390,6 +390,8 @@ def run(
         raise BudgetError(
             "The privacy budget is exhausted; no further release is allowed."
         )
+    # What is left, and not what the plan expected: an earlier release may have cost a
+    # little less, and the steps may use all that remains.
     budget = record.remaining
     noise_multiplier = plan.noise_multiplier(budget)
 
@@ -399,7 +401,7 @@ def run(
 
     task = plan.make_task(engine(records), release_geometry)
     prepared = plan.geometry.prepare(task)
-    weights = descend(
+    weights = run_steps(
         query=prepared.query,
         update=prepared.update,
         sets=(prepared.law or plan.sampling).sets,
@@ -444,6 +446,7 @@ def release_row_count(
     counted = queries.counts(engine(records), 1, record.neighbours)
     total = replace(counted, query=name_row_count(records.layout.counted))
     released = release(total, z, noise or Randomness(), record)
+    # The noise may make it zero or negative, and every mean divides by it.
     return max(1, round(float(released.values[0])))
 
 

@@ -48,7 +48,7 @@ class PlanForm(Form, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
 
 
-def dumps(plan: Plan) -> str:
+def dump_plan(plan: Plan) -> str:
     """Return a plan as JSON. Raise if the plan's average is not in `AVERAGES`."""
     names = [name for name, rule in algorithm1.AVERAGES.items() if rule is plan.average]
     check(bool(names), "A plan can be written only if its average is in AVERAGES.")
@@ -85,7 +85,7 @@ def _write_layout(layout: Layout) -> dict[str, Any]:
     return state
 
 
-def loads(text: str) -> Plan:
+def parse_plan(text: str) -> Plan:
     """Read a plan from JSON.
 
     Raise ValueError if the text is not a plan of this version of the format.
@@ -93,7 +93,7 @@ def loads(text: str) -> Plan:
     form = parse_json(text, PlanForm, _WHAT)
     try:
         plan = _read_plan(form)
-        same = json.loads(dumps(plan)) == json.loads(text)
+        same = json.loads(dump_plan(plan)) == json.loads(text)
         check(same, "it has unknown keys")  # e.g. in its loss
         return plan
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:

@@ -310,7 +310,7 @@ def _single(layout: Layout) -> samplings.Sampling:
     return samplings.SingleCoordinate.uniform(layout.n_features)
 
 
-def _columns(layout: Layout) -> samplings.Sampling:
+def _sample_columns(layout: Layout) -> samplings.Sampling:
     return samplings.Blocks.uniform(layout.blocks)
 
 
@@ -326,14 +326,14 @@ def _columns_shuffled(layout: Layout) -> samplings.Sampling:
 
 #: The function that makes each method's sampling, by the method's name.
 PRESETS: dict[str, SamplingOf] = {
-    "skgd": _columns,
+    "skgd": _sample_columns,
     "dp_gd": _full,
     "dp_cd": _single,
-    "dp_skgd": _columns,
+    "dp_skgd": _sample_columns,
     "dp_skgd_importance": _columns_importance,
     "dp_skgd_shuffled": _columns_shuffled,
-    "dp_skgd_strong": _columns,
-    "dp_skgd_matrix": _columns,
+    "dp_skgd_strong": _sample_columns,
+    "dp_skgd_matrix": _sample_columns,
 }
 
 
@@ -424,6 +424,7 @@ def preset(
             options.setdefault("average", algorithm1.growing(rate.decay))
         else:
             rate = choose_rate(sampling, v, layout, loss, prior, budget, penalty)
+    # A bound is shown only at the K that it was computed for.
     if n_steps is not None:
         rate = None
     elif rate is not None:
@@ -757,6 +758,8 @@ def make_plan(
         law: samplings.Sampling = samplings.Full(layout.n_features)
         if geometry.is_constant:
             steps = CONSTANT_STEPS
+        # A block that is drawn with probability q gets as many steps as full steps
+        # would give it, if there are 1/q times as many.
         elif sampling not in ("auto", "full"):
             law = _make_sampling(sampling, layout)
             steps = math.ceil(steps / float(law.probabilities.min()))
@@ -768,6 +771,8 @@ def make_plan(
             **settings,
         )
     average = algorithm1.rising if geometry != "diagonal" else algorithm1.mean
+    # Without noise, full steps have momentum, which steps on single columns do not
+    # have.
     exact = mu == math.inf and sampling == "auto"
     law = _make_sampling("full" if exact else sampling, layout)
     if isinstance(geometry, str):
@@ -835,6 +840,8 @@ def replan(plan: Plan, **changes: Any) -> Plan:
     }
     geometry: str | Geometry = plan.geometry
     sampling: str | samplings.Sampling = plan.sampling
+    # An intercept-only plan came from the same rule. With more rows the rule may choose
+    # a matrix, which is what a forecast for more rows must show.
     if plan.geometry.is_constant or isinstance(geometry, Matrix):
         geometry = "matrix"
     elif isinstance(geometry, Diagonal) and geometry.share > 0:  # as for wide tables

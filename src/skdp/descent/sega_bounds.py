@@ -24,7 +24,7 @@ from skdp.descent.bounds import Budget, Rate
 from skdp.descent.samplings import Sampling
 from skdp.schema import FloatArray, IntArray, check
 
-#: Values of the damping that `choose_rate` tries.
+#: Values of the damping that `choose_sega_rate` tries.
 DAMPINGS = tuple(k / 20 for k in range(1, 21))
 
 
@@ -109,8 +109,10 @@ class Sega:
         p, alpha = self.probabilities, self.damping
         _, c = find_constants(p, alpha, self.decay)
         gap = self.metric - self.smoothness
-        moved = (_rows(displacement) * self.metric).sum()
-        return float((1.0 + self.ridge) * moved + (_rows(memory) * c / gap).sum())
+        moved = (_sum_squares(displacement) * self.metric).sum()
+        return float(
+            (1.0 + self.ridge) * moved + (_sum_squares(memory) * c / gap).sum()
+        )
 
     def compute_noise(self, variances: FloatArray) -> float:
         """Return N, the expected increase of the distance by the noise of one step.
@@ -131,7 +133,7 @@ class Sega:
         return float((variances * (1.0 / p**2 + alpha**2 * c) / gap).sum())
 
 
-def _rows(values: FloatArray) -> FloatArray:
+def _sum_squares(values: FloatArray) -> FloatArray:
     """Return the sum of squares of each row of an array (d,) or (d, k)."""
     return np.asarray(np.square(values).reshape(len(values), -1).sum(axis=1))
 
@@ -233,7 +235,7 @@ def find_variances(
     return found
 
 
-def choose_rate(
+def choose_sega_rate(
     sampling: Sampling,
     smoothness: FloatArray,
     lipschitz: Callable[[IntArray], float],

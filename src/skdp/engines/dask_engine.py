@@ -165,7 +165,7 @@ class Partition:
         return Partition, (Answer(error=error),)
 
 
-def read_rows(number: int, read: Read, *arguments: Any) -> Partition:
+def read_partition(number: int, read: Read, *arguments: Any) -> Partition:
     """Read a partition. An error names the partition's file or else its number."""
     answer = call(read, *arguments)
     error = answer.error
@@ -680,7 +680,7 @@ class Partitions:
             except (OSError, TimeoutError, CancelledError):  # while rows were sent
                 raise WorkersLostError from None
             futures[number] = self.cluster.submit(
-                read_rows,
+                read_partition,
                 number,
                 self._read,
                 *arguments,

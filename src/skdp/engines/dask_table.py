@@ -72,7 +72,7 @@ class ClusterTable(PlacedTable):
     def source(self, wanted: Sequence[str] | None) -> Source:
         """Return the table's public facts. No row can be read in this process."""
         return replace(
-            readers.open_table(self._example, wanted),
+            readers.open_source(self._example, wanted),
             read=_refuse_reading,
             n_rows=None,
             count=lambda: sum(self._count_parts()),
@@ -207,7 +207,7 @@ class ClusterCounts(RowCounts):
 
 def _count_own(table: Any, ids: Ids, least: int, n_buckets: int) -> list[RowCounts]:
     """Count the rows of each person in a partition. Split the persons into buckets."""
-    return ids.count(readers.open_table(table, ids.columns), least).split(n_buckets)
+    return ids.count(readers.open_source(table, ids.columns), least).split(n_buckets)
 
 
 def _join(counts: Sequence[RowCounts]) -> RowCounts:
@@ -363,4 +363,4 @@ def _refuse_reading(at: Sequence[int], rows: int) -> NoReturn:
 
 
 def _count_rows(table: Any, target: Any, row_counts: None) -> list[int]:
-    return [count_rows(readers.open_table(table))]
+    return [count_rows(readers.open_source(table))]

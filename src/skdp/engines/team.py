@@ -95,7 +95,6 @@ _load: Any = intrinsic(_load_function)
 
 
 def _keep(sweep: Any, job: Words) -> None:
-    """Store the sweep in the job."""
     _store(sweep, job.ctypes.data + 8 * SWEEP)
 
 

@@ -141,7 +141,7 @@ def discover(
     book = open_ledger(ledger, epsilon, random_state)
     listed = list_values(categorical, "categorical")
     table, _, _, unit, _ = place_table(table, None, None, unit, engine, None)
-    opened = _open(accept_table(table), target, listed, unit)
+    opened = _open_undescribed(accept_table(table), target, listed, unit)
     check_unit(opened.ids, neighbours=neighbours)
     rows = None
     if neighbours != "add-remove":
@@ -175,11 +175,11 @@ def discover(
     return Discovery(schema=made, privacy_=record, left_out=empty)
 
 
-def _open(
+def _open_undescribed(
     table: Any, target: str | None, categorical: Sequence[str], unit: Any
 ) -> OpenedTable:
     """Open a table whose columns, including the target, must all be inferred."""
-    source = readers.open_table(table)
+    source = readers.open_source(table)
     check(
         source.names is not None,
         "A schema needs column names. Pass a frame, a dict of columns or a file.",

@@ -174,7 +174,6 @@ def _list_names(
 
 
 def _describe_bin(column: Numeric, place: int) -> str:
-    """Describe the range of the values in a bin of a numeric column."""
     assert column.bins is not None
     ends = []
     for share in (place / column.bins, (place + 1) / column.bins):
@@ -298,7 +297,7 @@ def list_curves(model: Any) -> list[Curve]:
         weights = None if shares is None else shares[at]
         if group.kind == "dense":
             middle = 0.5 if weights is None else float(weights[0])
-            own, *stds = _find_ends(column, middle, own, *stds)
+            own, *stds = _find_end_effects(column, middle, own, *stds)
             # Rows that are spread evenly have a third of the variance of the ends.
             ends = np.array([1.0 - middle, middle]) / 3.0
             weights = np.append(ends, [] if weights is None else weights[1:])
@@ -309,7 +308,7 @@ def list_curves(model: Any) -> list[Curve]:
         else:
             parts, names = (column,), (group.name,)
         axes = tuple(
-            (name, _list_values(part)) for name, part in zip(names, parts, strict=True)
+            (name, _list_places(part)) for name, part in zip(names, parts, strict=True)
         )
         numeric = tuple(
             isinstance(part, Numeric) and part.bins is None for part in parts
@@ -392,7 +391,7 @@ def _summarise_term(curve: Curve, k: int, output: str, ratios: bool) -> TermLine
     )
 
 
-def _find_ends(
+def _find_end_effects(
     column: Any, middle: float, effects: FloatArray, *stds: FloatArray | None
 ) -> list[Any]:
     """Return a linear effect at both ends of its column's range, with its errors.
@@ -408,7 +407,7 @@ def _find_ends(
     ]
 
 
-def _list_values(column: Numeric | Categorical) -> tuple[Any, ...]:
+def _list_places(column: Numeric | Categorical) -> tuple[Any, ...]:
     """Return a column's levels, knots or bin middles, in the user's units."""
     if isinstance(column, Categorical):
         return tuple(column.levels)

@@ -302,7 +302,7 @@ def describe_constant(model: Any) -> str | None:
         return None
     facts = ("loss", "n_rows", "epsilon", "delta", "neighbours")
     known = {name: plan[name] for name in facts}
-    return forecast.describe_constant(**known, unit=model.privacy_.unit)
+    return forecast.explain_constant(**known, unit=model.privacy_.unit)
 
 
 def warn_if_constant(model: Any) -> None:

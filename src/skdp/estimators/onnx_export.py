@@ -221,7 +221,7 @@ def _render_vector(
     none, one = graph.constant(0.0), graph.constant(1.0)
     known = graph.node("Where", graph.node("IsNaN", rows), none, rows)
     huge = float(np.finfo(np.float64).max)
-    finite = _clip(graph, known, -huge, huge)
+    finite = _add_clip(graph, known, -huge, huge)
     largest = graph.largest(graph.node("Abs", finite))
     some = graph.node("Greater", largest, none)
     direction = graph.node("Div", finite, graph.node("Where", some, largest, one))
@@ -239,7 +239,7 @@ def _render_numeric(
 ) -> str:
     """Map cells as `Numeric.compute_features` does, and apply weights."""
     if column.bins is not None:
-        codes = graph.cast(_find_positions(graph, column, cells[0]), "INT64")
+        codes = graph.cast(_add_positions(graph, column, cells[0]), "INT64")
         return _pick_rows(graph, codes, weights)
     if column.n_knots is not None:
         hats = _make_hats(graph, column, cells[0])
@@ -256,15 +256,15 @@ def _rescale(graph: _Graph, column: Numeric, cells: str) -> tuple[str, str]:
     missing = graph.node("IsNaN", cells)
     default = graph.constant(float(column.default))
     known = graph.node("Where", missing, default, cells)
-    clipped = _clip(graph, known, column.low, column.high)
+    clipped = _add_clip(graph, known, column.low, column.high)
     above = graph.node("Sub", clipped, graph.constant(float(column.low)))
     if column.scale == "log":
         above = graph.node("Log", graph.node("Add", above, graph.constant(1.0)))
     scaled = graph.node("Div", above, graph.constant(float(column.span)))
-    return missing, _clip(graph, scaled, 0.0, 1.0)
+    return missing, _add_clip(graph, scaled, 0.0, 1.0)
 
 
-def _find_positions(graph: _Graph, column: Numeric | Categorical, cells: str) -> str:
+def _add_positions(graph: _Graph, column: Numeric | Categorical, cells: str) -> str:
     """Return each cell's bin index, position among knots or level code, (n, 1)."""
     if isinstance(column, Categorical):
         return graph.cast(_find_codes(graph, column, cells), "DOUBLE")
@@ -280,7 +280,7 @@ def _find_positions(graph: _Graph, column: Numeric | Categorical, cells: str) ->
         above = graph.node("Sub", scaled, graph.constant(knots[None, :-1]))
         parts = graph.node("Div", above, graph.constant(np.diff(knots)[None]))
         axis = graph.constant(np.array([1]))
-        places = graph.node("ReduceSum", _clip(graph, parts, 0.0, 1.0), axis)
+        places = graph.node("ReduceSum", _add_clip(graph, parts, 0.0, 1.0), axis)
     if column.indicator:
         apart = graph.constant(column.width - 1.0)
         places = graph.node("Where", missing, apart, places)
@@ -289,7 +289,7 @@ def _find_positions(graph: _Graph, column: Numeric | Categorical, cells: str) ->
 
 def _make_hats(graph: _Graph, column: Numeric | Categorical, cells: str) -> str:
     """Return max(0, 1 - |position - j|) for each knot or level j, (n, width)."""
-    places = _find_positions(graph, column, cells)
+    places = _add_positions(graph, column, cells)
     knots = graph.constant(np.arange(column.width, dtype=np.float64)[None, :])
     away = graph.node("Abs", graph.node("Sub", places, knots))
     return graph.node(
@@ -412,7 +412,7 @@ RENDERERS: dict[type, Callable[[_Graph, Any, list[str], FloatArray], str]] = {
 }
 
 
-def _clip(graph: _Graph, values: str, low: float, high: float) -> str:
+def _add_clip(graph: _Graph, values: str, low: float, high: float) -> str:
     """Clip values, none of which may be nan.
 
     Min and Max are used because runtimes disagree about Clip.

@@ -747,7 +747,7 @@ def open_table(
     # Columns that stay with rows in other processes have been joined with them there.
     here = {what: cells for what, cells in separate.items() if _is_read_here(cells)}
     if schema is not None:
-        source = readers.open_table(X, [*schema.inputs, *columns_of_ids])
+        source = readers.open_source(X, [*schema.inputs, *columns_of_ids])
         check_columns(source, here)
         refuse_floats(source, ids)
         warn_of_floats(source, schema)
@@ -785,7 +785,7 @@ def open_table(
         "A text file does not state the types of its columns. Pass a schema. "
         "skdp.schema_template writes a template, and skdp.discover finds a schema.",
     )
-    source = readers.open_table(X)
+    source = readers.open_source(X)
     check_columns(source, here)
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
     find_positions(names, columns_of_ids)  # refuses names that the table does not have

@@ -300,7 +300,7 @@ def format_tick(value: float) -> str:
     return format_number(value)
 
 
-def choose_scale(column: Numeric, curve: Curve) -> Axis:
+def choose_axis(column: Numeric, curve: Curve) -> Axis:
     """Choose the horizontal axis of a curve, from the schema and released values.
 
     The axis is that of the column if it is on a log scale. Otherwise it is linear,
@@ -615,7 +615,7 @@ def _outputs(terms: DrawnTerms, curve: Curve) -> range:
 
 
 def _draw_curve(panel: Panel, terms: DrawnTerms, column: Numeric, curve: Curve) -> None:
-    scale, up = choose_scale(column, curve), terms.heights
+    scale, up = choose_axis(column, curve), terms.heights
     draw_heights(panel, up)
     # How the rows spread over the column can be drawn here, from the bottom of the
     # panel up: `scale` places values, and what follows is drawn over it.
@@ -639,7 +639,7 @@ def _draw_curve(panel: Panel, terms: DrawnTerms, column: Numeric, curve: Curve) 
     if column.indicator:
         for k in _outputs(terms, curve):
             at = 1.03 + 0.02 * k
-            ends = _find_ends(curve, terms, len(curve.effects) - 1, k)
+            ends = _find_interval(curve, terms, len(curve.effects) - 1, k)
             _draw_mark(panel, *ends, at, _color(terms, k), upright=True)
         panel.write(1.05, 1.04, "missing", ha="right")
 
@@ -687,7 +687,7 @@ def _find_runs(mask: Any) -> Iterator[slice]:
             start = None
 
 
-def _find_ends(
+def _find_interval(
     curve: Curve, terms: DrawnTerms, i: int, k: int
 ) -> tuple[float, tuple[float, float] | None, bool]:
     """Return the positions of an effect and its interval, and whether it is a guess."""
@@ -734,7 +734,7 @@ def _draw_levels(panel: Panel, terms: DrawnTerms, column: Any, curve: Curve) -> 
         panel.write(-0.04, middle, shorten(labels[i], 17), color=INK, ha="right")
         for k in outputs:
             shift = 0.7 * step * (k - (len(outputs) - 1) / 2) / len(outputs)
-            ends = _find_ends(curve, terms, i, k)
+            ends = _find_interval(curve, terms, i, k)
             _draw_mark(panel, *ends, middle - shift, _color(terms, k))
     left = len(labels) - len(kept)
     return f" (and {left:,} smaller)" if left > 0 else ""

@@ -48,7 +48,7 @@ def _add_parts(
     ]
     if schema.row_norm is not None:
         dense = [column.kind == "dense" for column in schema.columns.values()]
-        _shorten(parts, dense, schema.row_norm)
+        _shorten_dense(parts, dense, schema.row_norm)
     total = np.zeros((len(parts[0]), weights.shape[1]))
     for group, part in zip(layout.groups, parts, strict=False):
         own = weights[group.coordinates]
@@ -67,7 +67,7 @@ def _add_parts(
     return total
 
 
-def _shorten(parts: list[Any], dense: list[bool], row_norm: float) -> None:
+def _shorten_dense(parts: list[Any], dense: list[bool], row_norm: float) -> None:
     """Scale down the dense parts of rows whose norm is above `row_norm`.
 
     Encoding does the same.

@@ -191,7 +191,7 @@ def read_record_form(form: RecordForm, summary: dict[str, Any]) -> PrivacyRecord
 F = TypeVar("F")
 #: What a model's digest leaves out of model.json, and why. White space, the order of
 #: keys and the comments of a TOML file are left out too, because they are not content.
-#: Everything else in the three files is covered: whoever changes it is found out.
+#: Everything else in the three files is covered, so every change to it is detected.
 COSMETIC: dict[tuple[str, ...], str] = {
     ("versions",): "The versions that wrote the file. They change if a model is loaded "
     "and saved again. The ledger's entry states the version of skdp that fitted.",
@@ -267,7 +267,7 @@ def save(model: PrivateLinearModel, directory: str | PathLike[str]) -> None:
         is_model(target) or not target.exists() or is_model(target),
         f"{str(target)!r} exists and is not a saved model. Choose another name.",
     )
-    about = make_form(model)
+    about = make_model_form(model)
     about.check_plan()  # `load` would refuse it
     check_labels(model.schema_.target_column)  # `load` would refuse them
     record = make_record_form(model.privacy_, about.plan)
@@ -330,7 +330,7 @@ class Saved:
 def read_saved(source: Path) -> Saved:
     """Read the three files of a saved model, and refuse those that cannot be one."""
     check_files(source)
-    schema = toml_files.read(source / "schema.toml")
+    schema = toml_files.read_toml(source / "schema.toml")
     check_size(source, schema)
     saved = Saved(
         about=read_form(source, "model.json", ModelForm),
@@ -365,7 +365,7 @@ def make_unrecorded(saved: Saved) -> PrivateLinearModel:
         model.classes_ = read_classes(about.classes_dtype, schema)
     model.plan_ = about.plan
     model.n_iter_ = about.n_iter
-    model._errors = standard_errors.read_form(about.uncertainty, model)
+    model._errors = standard_errors.read_errors_form(about.uncertainty, model)
     return model
 
 
@@ -420,7 +420,7 @@ def model_digest(model: PrivateLinearModel, record: PrivacyRecord | None = None)
     record : PrivacyRecord, optional
         The privacy record, if the model does not have it yet.
     """
-    about = make_form(model, write_schema=lambda _: None)
+    about = make_model_form(model, write_schema=lambda _: None)
     form = make_record_form(record or model.privacy_, about.plan)
     given = model.schema
     own = None if given is None else find_own_schema(model)
@@ -541,7 +541,7 @@ def is_model(target: Path) -> bool:
     return True
 
 
-def make_form(
+def make_model_form(
     model: PrivateLinearModel,
     write_schema: Callable[[Schema], str | None] = toml_files.dumps,
 ) -> ModelForm:
@@ -566,7 +566,7 @@ def make_form(
         n_iter=int(model.n_iter_),
         plan=plan_summary(model.plan_),
         weights=model.weights_.tolist(),
-        uncertainty=standard_errors.make_form(model),
+        uncertainty=standard_errors.make_errors_form(model),
         shares=None if shares is None else shares.tolist(),
         exposed=model._exposed,
     )

@@ -279,7 +279,7 @@ def _find_target_units(model: Any) -> tuple[float, float]:
     return (0.0, 1.0) if units is None else units()
 
 
-def make_form(model: Any) -> ErrorsForm | str:
+def make_errors_form(model: Any) -> ErrorsForm | str:
     """Return a model's standard errors as stored, or the reason why there are none."""
     known = model._standard_errors()
     if isinstance(known, str):
@@ -291,7 +291,7 @@ def make_form(model: Any) -> ErrorsForm | str:
     return ErrorsForm(**values)
 
 
-def read_form(form: ErrorsForm | str, model: Any) -> StandardErrors | str:
+def read_errors_form(form: ErrorsForm | str, model: Any) -> StandardErrors | str:
     """Return the saved standard errors, or the reason why there are none.
 
     Each list must have one number for each coefficient of the model.

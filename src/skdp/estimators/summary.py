@@ -497,7 +497,7 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
         )
     if ratios:
         head = (RATIOS[model.link], *HEAD[4:])
-        lines = tuple(RatioLine(*_list_values(line)) for line in lines)
+        lines = tuple(RatioLine(*_list_line(line)) for line in lines)
     constant = describe_constant(model)
     notes = [] if constant is None else [constant]
     notes += [*describe_doubts(model)]
@@ -551,7 +551,7 @@ def describe_modelled(model: Any, numbers: str = "Coefficients") -> str:
     return f"{numbers} describe {scale} {levels[1]} against {levels[0]}."
 
 
-def _list_values(line: Any) -> tuple[Any, ...]:
+def _list_line(line: Any) -> tuple[Any, ...]:
     stds = line.sampling_std, line.noise_std, line.std
     return line.column, line.label, line.coef, *stds
 

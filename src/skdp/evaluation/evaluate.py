@@ -458,6 +458,8 @@ def evaluate(
     if neighbours != "add-remove":
         persons = about.count_rows_per_unit(most)
         public_rows = about.count_rows() if persons is None else len(persons)
+    # If the number of rows is private, `public_rows` is None or an assumption: δ must
+    # not tell it.
     delta = default_delta(public_rows) if delta is None else delta
     check_budget(epsilon, delta, public_rows or None)
     # The rows of a person together count as at most one row, and often as less. Their
@@ -474,6 +476,8 @@ def evaluate(
         unit=about.unit_name,
     )
     query = f"evaluation of a {type(model).__name__}"
+    # The ledger reserves the whole budget before anything is released. A run that is
+    # killed has then paid for whatever it released.
     with reserve_budget(record, book, query=query, described=about):
         records = encode_table(
             *(model, table, y, sample_weight, max_weight, about, persons), verbose

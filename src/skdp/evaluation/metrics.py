@@ -187,10 +187,14 @@ class PredictedRows:
 
     def add_up(self, work: Callable[[Iterable[Rows]], Any]) -> Any:
         """Return the sum of `work` over the rows of all parts of the table."""
-        return self.records.add_up(partial(_apply, work, self.weights, self.weighted))
+        return self.records.add_up(
+            partial(_work_on_predictions, work, self.weights, self.weighted)
+        )
 
 
-def _apply(work: Any, weights: FloatArray, weighted: bool, records: Records) -> Any:
+def _work_on_predictions(
+    work: Any, weights: FloatArray, weighted: bool, records: Records
+) -> Any:
     return work(predict_rows(records, weights, weighted))
 
 

@@ -170,7 +170,7 @@ class Evaluation:
         record = self.privacy_
         confusion = None
         if self.confusion is not None:
-            classes = [_to_plain(level) for level in self.confusion.classes]
+            classes = [_plain_label(level) for level in self.confusion.classes]
             confusion = asdict(self.confusion) | {"classes": classes}
         return {
             "scores": {name: asdict(score) for name, score in self.scores.items()},
@@ -181,7 +181,7 @@ class Evaluation:
             "rows_released": self.rows_released,
             "model": self.model,
             "target": self.target,
-            "classes": [_to_plain(level) for level in self.classes],
+            "classes": [_plain_label(level) for level in self.classes],
             "confidence": self.confidence,
             "notes": list(self.notes),
             "privacy": {
@@ -256,7 +256,7 @@ class Evaluation:
             yield f"-: {TOO_NOISY}"
 
 
-def _to_plain(level: Any) -> Any:
+def _plain_label(level: Any) -> Any:
     """Return a class label as one of Python's own types."""
     return level.item() if hasattr(level, "item") else level
 

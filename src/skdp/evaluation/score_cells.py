@@ -187,7 +187,6 @@ def sum_columns(
 
 
 def _sum_part(columns: list[Column], pieces: Iterable[Rows]) -> queries.BigInts:
-    """Return the sums of all columns over some rows."""
     total = [queries.big(np.zeros(column.size)) for column in columns]
     for rows in pieces:
         for i, column in enumerate(columns):

@@ -587,12 +587,17 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
             show_work("searching", self.verbose),
             reserve_budget(record, book, query=query, described=about) as tell,
         ):
+            # A trial fits one part of the table and scores the other. Each row is in
+            # one part only, so both may spend the whole budget, the smaller one if they
+            # differ.
             least = min(score_record.budget, record.budget)
             score_record.budget = record.budget = least
             if stop is None:
                 found = run_all(trials, candidates, record, score_record)
             else:
                 found = [run_random(trials, candidates, record, score_record, stop)]
+            # Scores are released values, so choosing the best is post-processing. In a
+            # random search the choice is paid for in the cost of the trials.
             best = max(found, key=lambda one: one.trial.score)
             tell(best.model)
         # The next two lines read the model's own record, which is then replaced.
@@ -658,6 +663,9 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
             f"A search needs at least {FEWEST_ROWS} {name_record(about.ids)}s, got "
             f"{rows}.",
         )
+        # Rows are assigned independently. With parts of a fixed size, one more row
+        # would move others from part to part, and neighbouring tables would differ in
+        # many rows.
         folds = RandomFolds(PARTS, random_state=self.random_state)
         fit_part, score_part, score_rows = divide_table(about, weights, folds)
         guess = (rows or EXPECTED_ROWS) / PARTS
@@ -702,5 +710,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
             return stop
         if self.method == "split" or has_ledger or self.epsilon == math.inf:
             return None
+        # Splitting gives each of N candidates μ/√N. In a random search, the μ of a
+        # trial falls more slowly with N.
         each = accountant.gdp_mu(self.epsilon, delta) / math.sqrt(n_candidates)
         return stop if trial_mu(self.epsilon, delta, stop) > each else None

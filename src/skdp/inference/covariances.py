@@ -25,7 +25,7 @@ from skdp.inference.slopes import (
     Moments,
     Normal,
     Weighting,
-    add_up,
+    average_products,
     average_slopes,
     find_bias,
 )
@@ -120,7 +120,7 @@ def linearise(
     recoloured = rows @ _make_recolouring(space.white.root, rows, known)
     second = np.kron(np.eye(k), recoloured.T @ recoloured)
     hessian, squares = (
-        add_up(recoloured, part) for part in (slopes.curvature, slopes.square)
+        average_products(recoloured, part) for part in (slopes.curvature, slopes.square)
     )
     root = np.kron(np.eye(k), space.white.root)
     strength = np.tile(plan.penalty.quadratic(np.arange(len(weights))), k)

@@ -326,7 +326,7 @@ def expect_slopes(
     return np.asarray(sum(parts))
 
 
-def add_up(rows: FloatArray, blocks: FloatArray) -> FloatArray:
+def average_products(rows: FloatArray, blocks: FloatArray) -> FloatArray:
     """Return the mean of block ⊗ xxᵀ over rows x (n, d) and blocks (n, k, k).
 
     The result (kd, kd) is for weights that are sorted by output, then by coordinate.
@@ -370,7 +370,7 @@ def find_bias(
         steep = np.asarray(
             sum(s * w * own.derive(margins, now, caps / w) for w, s, own in points)
         )
-        normal = add_up(rows, -steep)
+        normal = average_products(rows, -steep)
         normal += 1e-6 * np.trace(normal) / len(normal) * np.eye(len(normal))
         force = (rows.T @ slopes / len(rows)).T.ravel()
         true += np.linalg.solve(normal, force).reshape(true.T.shape).T
@@ -466,8 +466,9 @@ class Correction:
 #
 # The Gram matrix of the records is known up to noise. The lengths of rows, the capped
 # slopes and the curvature of a loss cannot be computed from it. They require rows in
-# which each column has one category, or a number in its range. This module makes such
-# rows, with the released moments. This is post-processing, because no record is read.
+# which each column has one category, or a number in its range. The functions
+# below make such rows with the released moments. This is post-processing, because no
+# record is read.
 
 
 #: Covariances below a threshold are set to zero, because they may be noise. Noise alone

@@ -113,6 +113,8 @@ class Amount(NamedTuple):
 
 def round_towards(value: Fraction, towards: float) -> float:
     """Round a fraction up or down to a float, in the direction of `towards`."""
+    # `float` rounds to the nearest. A spent sum must not be rounded down, and a limit
+    # must not be rounded up.
     near = float(value)
     right = near >= value if towards > near else near <= value
     return near if right else math.nextafter(near, towards)

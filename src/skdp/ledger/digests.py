@@ -30,6 +30,8 @@ def schema_digest(schema: Any) -> str:
     column whose type is not known yet is a string.
     """
     target = schema.target
+    # A frame and an array with the same rows are one table, but only a frame names its
+    # target.
     target = target[1] if isinstance(target, tuple) else target
     columns = [[name, _to_lists(column)] for name, column in schema.columns.items()]
     whole = [columns, _to_lists(target), _to_lists(schema.row_norm)]
@@ -63,6 +65,7 @@ def transcript_digest(record: PrivacyRecord) -> str:
         return record.transcript_digest
     digest = hashlib.sha256()
     for released in record.transcript:
+        # The byte order is fixed, because a record is verified on other machines too.
         values = np.ascontiguousarray(released.values, dtype="<f8")
         head = json.dumps([released.query, list(values.shape)])
         digest.update(head.encode() + b"\n" + values.tobytes())
@@ -76,25 +79,27 @@ def content_digest(content: Any) -> str:
     It does not depend on the order of a mapping's keys, or on whether a number is one
     of numpy's.
     """
-    plain = _to_plain(content)
+    plain = _to_json_types(content)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _to_plain(value: Any) -> Any:
+def _to_json_types(value: Any) -> Any:
     """Convert nested values to the types of JSON. Unknown types become strings."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, msgspec.Struct):
         value = msgspec.structs.asdict(value)
     if isinstance(value, Mapping):
-        return {level_key(key): _to_plain(part) for key, part in value.items()}
+        return {level_key(key): _to_json_types(part) for key, part in value.items()}
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, (tuple, list)):
-        return [_to_plain(part) for part in value]
+        return [_to_json_types(part) for part in value]
     if is_dataclass(value):
-        parts = [[f.name, _to_plain(getattr(value, f.name))] for f in fields(value)]
+        parts = [
+            [f.name, _to_json_types(getattr(value, f.name))] for f in fields(value)
+        ]
         return [type(value).__name__, parts]
     # Python refuses to write very long integers in decimal digits.
     short = not isinstance(value, int) or value.bit_length() <= 10_000

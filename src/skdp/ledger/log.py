@@ -195,16 +195,16 @@ class Log:
     def _follow(self, database: sqlite3.Connection, reader: Reader) -> Head:
         """Check all entries after the reader's head and pass them to the reader."""
         self._check_form(database)
-        heads = _rows(database, "SELECT size, hash FROM head")
+        heads = _fetch_rows(database, "SELECT size, hash FROM head")
         at = reader.head
         if at.size:
-            found = _rows(
+            found = _fetch_rows(
                 database, "SELECT hash FROM entries WHERE seq = ?", at.size - 1
             )
             if found != [(at.hash,)]:
                 self.refuse("entries that were seen before were removed or rewritten")
         select = "SELECT seq, body, hash FROM entries WHERE seq >= ? ORDER BY seq"
-        for seq, body, stored in _rows(database, select, at.size):
+        for seq, body, stored in _fetch_rows(database, select, at.size):
             number = at.size
             if seq != number or not isinstance(body, str):
                 self.refuse(f"entry {number} was removed or changed")
@@ -227,18 +227,18 @@ class Log:
 
     def _check_form(self, database: sqlite3.Connection) -> None:
         """Refuse a database that lacks the tables, triggers or settings of a ledger."""
-        found = _rows(database, "SELECT name, sql FROM sqlite_master")
+        found = _fetch_rows(database, "SELECT name, sql FROM sqlite_master")
         if sorted(found) != sorted([*TABLES.items(), *TRIGGERS.items()]):
             self.refuse("it is not a ledger, or its triggers were removed")
-        if _rows(database, "PRAGMA journal_mode") != [("delete",)]:
+        if _fetch_rows(database, "PRAGMA journal_mode") != [("delete",)]:
             self.refuse("its journal mode was changed")
-        if _rows(database, "SELECT seq FROM entries WHERE seq < 0 LIMIT 1"):
+        if _fetch_rows(database, "SELECT seq FROM entries WHERE seq < 0 LIMIT 1"):
             self.refuse("an entry was inserted before the first one")
 
     def check_pages(self) -> None:
         """Refuse a file whose pages SQLite finds damaged."""
         with self._transaction("BEGIN") as database:
-            if _rows(database, "PRAGMA integrity_check(1)") != [("ok",)]:
+            if _fetch_rows(database, "PRAGMA integrity_check(1)") != [("ok",)]:
                 self.refuse("pages of the file are damaged")
 
     def refuse(self, why: str) -> NoReturn:
@@ -357,7 +357,7 @@ def _names_a_file(journal: str) -> bool:
         return False
 
 
-def _rows(
+def _fetch_rows(
     database: sqlite3.Connection, select: str, *values: object
 ) -> list[tuple[Any, ...]]:
     """Return all rows of a query, read to the end.

@@ -135,7 +135,9 @@ def release_ranges_and_texts(
     column. All rows of a person together add at most one.
     """
     one = 1 << UNIT_BITS if persons else 1
-    total = _add_up(batches, partial(count_magnitudes, names=names, persons=persons))
+    total = _count_everywhere(
+        batches, partial(count_magnitudes, names=names, persons=persons)
+    )
     query = f"magnitudes of {count_in_words(len(names), 'column')}"
     value, relation = queries.big(total), record.neighbours
     asked = queries.histogram(value, len(names), relation, query, one)
@@ -207,7 +209,7 @@ def count_levels(
     return counter
 
 
-def _add_up(batches: Batches, count: Callable[..., Any]) -> Any:
+def _count_everywhere(batches: Batches, count: Callable[..., Any]) -> Any:
     """Return the counts of all batches. Rows in other processes are counted there."""
     elsewhere = getattr(batches, "add_up", None)
     return count(batches) if elsewhere is None else elsewhere(count)
@@ -309,7 +311,9 @@ def release_levels(
     counts for each of the `LEVEL_PARTS` categories that a person may have.
     """
     one = LEVEL_PARTS if persons else 1
-    counter = _add_up(batches, partial(count_levels, names=names, persons=persons))
+    counter = _count_everywhere(
+        batches, partial(count_levels, names=names, persons=persons)
+    )
     # The order must not depend on where the cells were counted.
     keys = sorted(key for key, n in counter.items() if n > 0)
     value = queries.big([counter[key] for key in keys])

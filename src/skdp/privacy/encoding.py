@@ -212,6 +212,8 @@ def _split(chunk: Chunk, divisor: AnyArray | None) -> list[Chunk]:
     if divisor is None:
         raise ValueError("Batches of a schema with a unit must have divisors.")
     check(len(divisor) == len(chunk.target), "divisor must have one entry per row.")
+    # Rows with equal divisors share a chunk, so engines read one divisor per chunk and
+    # not one per row.
     order = np.argsort(divisor, kind="stable")
     found, starts = np.unique(divisor[order], return_index=True)
     chunks = []
@@ -265,6 +267,7 @@ def _shorten(parts: list[AnyArray], row_norm: float) -> list[AnyArray]:
     Codes and curves are not shrunk, and each of them counts as norm one.
     """
     fixed = sum(part.dtype != np.int16 for part in parts)
+    # Rounded down, so that the integer norm is within the bound and not merely near it.
     room = float(np.floor((row_norm**2 - fixed) * grid.FEATURE_ONE**2))
     dense = [part for part in parts if part.dtype == np.int16]
     joined = np.hstack([np.empty((len(parts[0]), 0)), *dense])
@@ -287,6 +290,9 @@ def _encode_target(
         units = np.rint(scaled * grid.FEATURE_ONE).astype(np.int16)
         np.clip(units, 0, grid.FEATURE_ONE, out=units)  # whatever the column computes
         return units, np.ones(len(units), np.float32)
+    # The code of an unknown class is one past the last level. Such a row must have some
+    # class, and gets the first with weight zero: dropping it would change the number of
+    # rows, which may be public.
     codes = _encode_column(cells, column)
     known = codes < len(column.levels)
     return codes * known, known.astype(np.float32)

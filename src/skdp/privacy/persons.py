@@ -63,6 +63,8 @@ def find_buckets(ids: Iterable[object], n_buckets: int, key: bytes = b"") -> Int
 
     Equal ids have equal numbers in every process.
     """
+    # Python's own hash of a string differs from process to process, and workers must
+    # agree about the bucket of an id.
     empty, digests = hashlib.blake2b(digest_size=8, key=key), []
     for one in ids:
         state = empty.copy()
@@ -84,6 +86,7 @@ def _write_id(one: object) -> bytes:
         return b"s" + one.encode("utf-8", "surrogatepass")
     if type(one) is not tuple:
         raise TypeError("An id must be an integer, a string or a tuple of these.")
+    # Lengths come first, because ("a", "bc") and ("ab", "c") are two persons.
     parts = [_write_id(part) for part in one]
     return b"t" + b"".join(b"%d:%b" % (len(part), part) for part in parts)
 
@@ -163,6 +166,8 @@ class RowCounts:
         They depend only on the number of this person's rows and on `least`. A row
         without an id could belong to anyone, so its divisor is 0.
         """
+        # The last entry is for codes outside of the values, which `limit_codes` maps to
+        # it.
         rows = np.array([*(self._rows.get(v, 0) for v in ids.values), 0], np.int64)
         divisors = np.where(rows > 0, np.maximum(rows, self.least), 0)
         return np.asarray(divisors[limit_codes(ids.codes, len(ids.values))])

@@ -178,7 +178,7 @@ def trial_delta(epsilon: float, mu: float) -> float:
 
 
 def tail_ratio(mu: float, stop: float) -> float:
-    """Return the smallest log C that this module's theorem allows, rounded up."""
+    """Return the smallest log C that the theorem above allows, rounded up."""
     if stop == 1:
         return 0.0
     return _find_first(
@@ -246,12 +246,12 @@ def search_epsilon(mu: float, delta: float, stop: float) -> float:
     delta : float
         The δ of the search, in (0, 1).
     stop : float
-        The γ of this module's theorem, in (0, 1].
+        The γ of the theorem above, in (0, 1].
 
     Notes
     -----
     **Guarantee.** For all μ, δ and γ, the best of K μ-GDP trials is
-    (search_epsilon(μ, δ, γ), δ)-DP (the theorem of this module).
+    (search_epsilon(μ, δ, γ), δ)-DP (the theorem above).
     """
     if mu == math.inf:
         return math.inf
@@ -268,7 +268,7 @@ def search_delta(epsilon: float, mu: float, stop: float) -> float:
     Notes
     -----
     **Guarantee.** For all ε ≥ 0, the best of K μ-GDP trials is
-    (ε, search_delta(ε, μ, γ))-DP (the theorem of this module).
+    (ε, search_delta(ε, μ, γ))-DP (the theorem above).
     """
     left = epsilon * (1 - 1e-12) - (SHAPE + 1) * tail_ratio(mu, stop)
     most = mean_trials(stop) * (1 + 1e-12)
@@ -318,7 +318,7 @@ class SearchRecord(PrivacyRecord):
         The number of models that are fitted one after the other. The record lists the
         releases of all of them.
     stop : float, optional
-        The γ of this module's theorem. If it is given, the number of trials is random.
+        The γ of the theorem above. If it is given, the number of trials is random.
         Then `epsilon` and `delta` belong to the whole search, but `budget` and the
         listed releases belong to one trial.
     """

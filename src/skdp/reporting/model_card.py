@@ -126,7 +126,7 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
     yield "Model", f"{model.title} ({type(model).__name__})"
     target = f"{schema.target_name}: " if schema.target_name else ""
     yield "Target", target + describe_column(schema.target_column)
-    kinds = Counter(_kind(column) for column in schema.columns.values())
+    kinds = Counter(_name_kind(column) for column in schema.columns.values())
     each = ", ".join(
         count_in_words(f"{times:,}", name, name if name in ADJECTIVES else None)
         for name, times in kinds.items()
@@ -194,7 +194,7 @@ def describe_columns(model: Any) -> list[tuple[str, str]]:
     ]
 
 
-def _kind(column: Column) -> str:
+def _name_kind(column: Column) -> str:
     curve = isinstance(column, Numeric) and column.n_knots is not None
     return "curve" if curve else column.title
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
-from skdp.descent.forecast import forecast, format_range, linearise_cost
+from skdp.descent.forecast import forecast, format_cost, linearise_cost
 from skdp.descent.plan import Plan
 from skdp.descent.rule import replan
 from skdp.estimators import plots
@@ -203,7 +203,7 @@ def _make_point(plan: Plan, what: str, epsilon: float, rows: int) -> Point | Non
     return Point(
         value=epsilon if what == "ε" else rows,
         privacy=seen.privacy_excess,
-        range=format_range(seen),
+        range=format_cost(seen),
         sampling=seen.sampling_excess,
         constant=made.geometry.is_constant,
         here=(epsilon, rows) == (plan.epsilon, plan.n_rows),
@@ -330,7 +330,7 @@ class Coefficients:
     notes: tuple[str, ...]
 
 
-def draw_coefficients(model: Any) -> Coefficients:
+def picture_coefficients(model: Any) -> Coefficients:
     """Return the pictures and tables of a fitted model's coefficients."""
     found = compute_effects(model)
     known = model._standard_errors()

@@ -195,7 +195,7 @@ def _describe_model(model: Any) -> dict[str, Any]:
     paid = model.ledger is not None
     forecasts = [] if plan is None else pictures.make_forecasts(plan)
     return {
-        "coefficients": pictures.draw_coefficients(model),
+        "coefficients": pictures.picture_coefficients(model),
         "limits": _describe_limits(plan, summary),
         "forecasts": forecasts,
         "drawn_forecasts": pictures.draw_forecasts(forecasts),

@@ -410,11 +410,11 @@ class Schema:
 
         A path is a `pathlib.Path`, or one line of text that ends in ``.toml``.
         """
-        from skdp.schema.toml_files import loads, read
+        from skdp.schema.toml_files import loads, read_toml
 
         one_line = isinstance(text, str) and "\n" not in text.strip()
         path = not isinstance(text, str) or (one_line and text.endswith(".toml"))
-        return read(text) if path else loads(str(text))
+        return read_toml(text) if path else loads(str(text))
 
     def layout(self, intercept: bool = True) -> Layout:
         """Return the layout of a row: a group per column, and the intercept last."""

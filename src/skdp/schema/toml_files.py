@@ -130,7 +130,7 @@ _COLUMNS: Mapping[str, tuple[type[Form], type[Column]]] = {
 }
 
 
-def read(path: str | PathLike[str]) -> Schema:
+def read_toml(path: str | PathLike[str]) -> Schema:
     """Read a schema from a TOML file."""
     what = f"The schema {str(path)!r}"
     try:
@@ -143,7 +143,7 @@ def read(path: str | PathLike[str]) -> Schema:
 def accept_schema(schema: Schema | str | PathLike[str] | None) -> Schema | None:
     """Return the schema, or read it if its path is given."""
     if isinstance(schema, (str, PathLike)):
-        return read(schema)
+        return read_toml(schema)
     check(
         schema is None or isinstance(schema, Schema),
         "schema must be a Schema or the path of its TOML file, got "

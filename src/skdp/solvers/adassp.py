@@ -72,7 +72,7 @@ from skdp.solvers.problem import (
 RHO = 0.05
 
 
-def compute_paper_noise(epsilon: float, delta: float) -> float:
+def compute_wang_noise(epsilon: float, delta: float) -> float:
     """Return the noise multiplier of Wang (2018) for each of the three releases."""
     return 3 * math.sqrt(math.log(6 / delta)) / epsilon
 
@@ -133,7 +133,7 @@ def adassp(
     z_gram = accountant.noise_multiplier(run.share(share).mu, 1)
     z_slope = accountant.noise_multiplier(run.share(1 - share).mu, 1)
     if as_in_paper:
-        z_gram = compute_paper_noise(run.record.epsilon, run.record.delta)
+        z_gram = compute_wang_noise(run.record.epsilon, run.record.delta)
         z_slope = z_gram
         check(
             3 / z_gram**2 <= run.budget,

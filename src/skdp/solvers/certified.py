@@ -20,9 +20,9 @@ from skdp.solvers.problem import Problem
 #
 # The function is F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w, where i runs over the records
 # of a problem. All qⱼ are positive. The quadratic term defines the norms: ‖w‖_q² = Σ
-# qⱼwⱼ² for weights, and ‖g‖_{1/q}² = Σ gⱼ²/qⱼ for gradients. Whatever the records are,
-# this module ensures that none contributes more than its bound to a gradient. It clips
-# the records' weights to `max_weight`, and slopes to the bound of the loss.
+# qⱼwⱼ² for weights, and ‖g‖_{1/q}² = Σ gⱼ²/qⱼ for gradients. For
+# all tables, no record contributes more than its bound to a gradient, because its
+# weight is clipped to `max_weight`, and its slope to the bound of the loss.
 
 
 #: Largest number of rows in a block. Gradients are added up within blocks first.
@@ -129,7 +129,7 @@ class Objective:
             for chunk in chunks
             for matrix, rows in _cut_rows(chunk, layout)
         )
-        self._blocks = list(_join(pieces))
+        self._blocks = list(_join_blocks(pieces))
         self.n_rows = sum(matrix.shape[0] for matrix, _, _ in self._blocks)
         self.steepness = 1.0 + self.n_rows * bound_steepness(
             self.problem, self.quadratic
@@ -268,7 +268,7 @@ def _clip_weights(weight: AnyArray, most: float) -> FloatArray:
     return np.clip(known, 0.0, most)[:, None]
 
 
-def _join(pieces: Iterator[Block]) -> Iterator[Block]:
+def _join_blocks(pieces: Iterator[Block]) -> Iterator[Block]:
     """Join short pieces into blocks of at most `BLOCK` rows.
 
     However the N rows are divided into pieces, there are at most 2N/BLOCK + 1 blocks.
@@ -276,14 +276,14 @@ def _join(pieces: Iterator[Block]) -> Iterator[Block]:
     held: list[Block] = []
     for piece in pieces:
         if held and sum(len(one[1]) for one in held) + len(piece[1]) > BLOCK:
-            yield _stack(held)
+            yield _stack_blocks(held)
             held = []
         held.append(piece)
     if held:
-        yield _stack(held)
+        yield _stack_blocks(held)
 
 
-def _stack(held: list[Block]) -> Block:
+def _stack_blocks(held: list[Block]) -> Block:
     matrices, targets, weights = zip(*held, strict=True)
     matrix = csr_array(vstack(matrices, format="csr"))
     return matrix, np.concatenate(targets), np.concatenate(weights)
@@ -500,8 +500,8 @@ def minimise(objective: Objective, rounds: float = math.inf) -> FloatArray:
     -----
     **Guarantee.** For all tables, weights w are returned at which the exact gradient of
     F has a norm ‖∇F(w)‖_{1/q} of at most 4 `objective.error`. The distance ‖w - w*‖_q
-    from the exact minimiser w* has the same bound. The docstring of this module has the
-    proof. With finite `rounds` nothing is guaranteed.
+    from the exact minimiser w* has the same bound. The comment that opens this section
+    has the proof. With finite `rounds` nothing is guaranteed.
     """
     w = np.zeros(len(objective.quadratic))
     gradient, least, index = objective.gradient(w), math.inf, 0
@@ -556,9 +556,9 @@ def locate_minimiser(
     """Return the computed minimiser, shape (d,), which a solver may release with noise.
 
     The minimiser w̃ that `minimise` finds is shortened to `games.radius` and
-    multiplied by `fade`. In the docstring of this module, the result is called f(N)
-    Π(w̃). If `proved` is false, the minimisation ends after at most `ROUNDS` rounds.
-    This is for runs without noise, which claim no privacy.
+    multiplied by `fade`. In the proof that opens this section, the result is called
+    f(N) Π(w̃). If `proved` is false, the minimisation ends after at most `ROUNDS`
+    rounds. This is for runs without noise, which claim no privacy.
 
     Notes
     -----

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from skdp.descent import algorithm1, rule, samplings
-from skdp.descent.algorithm1 import descend
+from skdp.descent.algorithm1 import run_steps
 from skdp.descent.bounds import Budget, Prior, paper_noise_multiplier
 from skdp.descent.geometry import make_diagonal_update
 from skdp.engines.reference import ReferenceEngine
@@ -96,13 +96,13 @@ def dp_cd(
         coordinate with an average M_j is then not clipped.
     n_steps, n_restarts : int, optional
         The number K of steps in an inner loop, and the number T of inner loops. By
-        default, `choose_steps` chooses K, and T is 1.
+        default, `choose_cd_steps` chooses K, and T is 1.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables, as the problem defines them, the
     weights and everything that the callback receives cost what the record says: at most
-    d releases for M and K·T steps, each Gaussian (`descent.algorithm1.descend`).
+    d releases for M and K·T steps, each Gaussian (`descent.algorithm1.run_steps`).
     """
     check(
         0 < smoothness_share < 1,
@@ -126,7 +126,7 @@ def dp_cd(
     M = _choose_smoothness(problem, run.share(share or 1.0), smoothness, floor)
     left = run.share(1.0 - share)
     sampling = samplings.SingleCoordinate.uniform(problem.layout.n_features)
-    steps = n_steps or choose_steps(problem, left, sampling, M)
+    steps = n_steps or choose_cd_steps(problem, left, sampling, M)
     steps = check_integer(steps, "n_steps")
     restarts = check_integer(n_restarts, "n_restarts")
     if clip is None and run.mu < math.inf:
@@ -137,8 +137,8 @@ def dp_cd(
             run.record.epsilon, run.record.delta, steps * restarts
         )
         z = max(z, wide / math.sqrt(1.0 - share))
-    weights = descend(
-        query=_make_query(problem, M, clip, engine),
+    weights = run_steps(
+        query=_make_derivative_query(problem, M, clip, engine),
         update=make_diagonal_update(1.0 / M, problem.penalty, problem.n_rows),
         sets=sampling.sets,
         average=algorithm1.mean if z else algorithm1.last,
@@ -169,7 +169,7 @@ def compute_clips(smoothness: FloatArray, clip: float) -> FloatArray:
     return np.asarray(clip * np.sqrt(smoothness / smoothness.sum()))
 
 
-def choose_steps(
+def choose_cd_steps(
     problem: Problem, run: Run, sampling: samplings.Sampling, M: FloatArray
 ) -> int:
     """Return the number of steps that minimises the bound on the error, at most 50,000.
@@ -188,7 +188,7 @@ def choose_steps(
     return min(rate.n_steps, MOST_STEPS)
 
 
-def _make_query(
+def _make_derivative_query(
     problem: Problem, M: FloatArray, clip: float | None, engine: EngineOf
 ) -> Callable[[IntArray, FloatArray], queries.BoundedSum]:
     """Return the query for one coordinate's derivative, with slopes clipped to C_j."""

@@ -97,7 +97,7 @@ WIDE = 8
 SCORE_UNITS = 1 << 20
 
 
-def choose_steps(problem: Problem, mu: float) -> int:
+def choose_gcd_steps(problem: Problem, mu: float) -> int:
     """Return the default number of steps, T = (R/c)^⅔, which balances R²/T and R c √T.
 
     Up to constants, R²/T is the error of stopping after T steps, and R c √T is the
@@ -148,7 +148,7 @@ def dp_gcd(
         x_j ("private"), or β, the bound on the curvature of the loss ("public"). For
         all other columns, and for layouts without an intercept, M_j is always β.
     n_steps : int, optional
-        The number of steps. By default `choose_steps` chooses it.
+        The number of steps. By default `choose_gcd_steps` chooses it.
 
     Notes
     -----
@@ -187,7 +187,7 @@ def dp_gcd(
         means = _release_means(problem, run.share(SMOOTHNESS_SHARE), adder)
         M[joint] *= means[joint]
         run = run.share(1 - SMOOTHNESS_SHARE)
-    steps = check_integer(n_steps or choose_steps(problem, run.mu), "n_steps")
+    steps = check_integer(n_steps or choose_gcd_steps(problem, run.mu), "n_steps")
     if selection == "gaussian":
         step = _make_gaussian_step(problem, run, adder, M, steps)
     else:

@@ -28,7 +28,7 @@ from collections.abc import Callable
 import numpy as np
 
 from skdp.descent import algorithm1, bounds, samplings, sega_bounds
-from skdp.descent.algorithm1 import Update, descend
+from skdp.descent.algorithm1 import Update, run_steps
 from skdp.descent.geometry import clip_to_box
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.penalties import Penalty
@@ -103,7 +103,7 @@ def dp_sega(
     -----
     **Guarantee.** For all neighbouring tables, as the problem defines them, the weights
     and everything that the callback receives cost what the record says: K steps, each
-    Gaussian (`descent.algorithm1.descend`).
+    Gaussian (`descent.algorithm1.run_steps`).
     """
     check(
         damping is None or 0 <= damping <= 1,
@@ -130,8 +130,8 @@ def dp_sega(
     Q = _choose_metric(problem, law, alpha, metric)
     z = accountant.noise_multiplier(run.mu, steps)
     average = algorithm1.growing(decay) if decay else algorithm1.mean
-    weights = descend(
-        query=_make_query(problem, engine),
+    weights = run_steps(
+        query=_make_gradient_query(problem, engine),
         update=make_sega_update(
             Q, law.probabilities, alpha, problem.penalty, problem.n_rows
         ),
@@ -186,7 +186,7 @@ def make_sega_update(
     return update
 
 
-def _make_query(
+def _make_gradient_query(
     problem: Problem, engine: EngineOf
 ) -> Callable[[IntArray, FloatArray], queries.BoundedSum]:
     """Return a function that asks for the gradient on a set of coordinates.
@@ -248,7 +248,7 @@ def _choose_steps(
     def lipschitz(at: IntArray) -> float:
         return problem.slope_bound * math.sqrt(layout.squared_norm(at))
 
-    rate, best = sega_bounds.choose_rate(
+    rate, best = sega_bounds.choose_sega_rate(
         law,
         _bound_smoothness(problem),
         lipschitz,

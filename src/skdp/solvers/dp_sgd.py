@@ -75,7 +75,7 @@ def dp_sgd(
         uses the paper's noise, √(32 log(n/δ) log(1/δ))/ε times the sensitivity, charged
         at its true cost.
     n_steps : int, optional
-        The number T of steps. In the practised variant, `choose_steps` chooses the
+        The number T of steps. In the practised variant, `choose_sgd_steps` chooses the
         default. In the analysed variant, it is 1/rate², or 2500 if no rate is given.
     rate : float, optional
         Probability that a record is in a batch. The default of the practised variant is
@@ -122,17 +122,17 @@ def dp_sgd(
         chance = rate or 1.0 / math.sqrt(steps)
         radius = radius or math.sqrt(len(problem.layout.groups))
     else:
-        steps = check_integer(n_steps or choose_steps(problem, run), "n_steps")
+        steps = check_integer(n_steps or choose_sgd_steps(problem, run), "n_steps")
         chance = rate or choose_batch_rate(problem.n_rows, run.mu, steps)
     if calibration == "paper" and run.mu < math.inf:
-        z = compute_paper_noise(
+        z = compute_bassily_noise(
             run.record.epsilon, run.record.delta, problem.n_rows, chance, steps
         )
         batches = Batches.price(run, chance, steps, z)
     else:
         batches = Batches.calibrate(run, chance, steps)
     moves = _Moves(problem, batches, clip, learning_rate, radius)
-    weights = _run(problem, run, batches, moves, engine, callback)
+    weights = _run_steps(problem, run, batches, moves, engine, callback)
     settings = {
         "form": form,
         "calibration": calibration,
@@ -146,7 +146,7 @@ def dp_sgd(
     return Solved(weights=weights, record=run.record, n_steps=steps, settings=settings)
 
 
-def choose_steps(problem: Problem, run: Run) -> int:
+def choose_sgd_steps(problem: Problem, run: Run) -> int:
     """Return the number of steps that is best for full gradient descent.
 
     This number minimises the bound on the error for noise with the same scale in all
@@ -183,7 +183,7 @@ def _choose_analysed_steps(rate: float | None) -> int:
     return ANALYSED_STEPS if rate is None else math.ceil(rate**-2)
 
 
-def compute_paper_noise(
+def compute_bassily_noise(
     epsilon: float, delta: float, n_rows: int, rate: float, n_steps: int
 ) -> float:
     """Return the noise multiplier of Theorem 2.1 for T steps at the given rate.
@@ -264,7 +264,7 @@ class _Moves:
         return clip_to_box(scaled * min(1.0, self.radius / size if size else 1.0))
 
 
-def _run(
+def _run_steps(
     problem: Problem,
     run: Run,
     batches: Batches,

@@ -32,7 +32,7 @@ from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, Layout, check, check_integer
-from skdp.solvers.dp_sgd import choose_batch_rate, choose_steps
+from skdp.solvers.dp_sgd import choose_batch_rate, choose_sgd_steps
 from skdp.solvers.poisson_batches import DELTA_SHARE, Batches, draw_batch
 from skdp.solvers.problem import (
     Callback,
@@ -113,7 +113,7 @@ def dp_svrg(
         calibration=calibration,
         delta_share=0.0 if exact else DELTA_SHARE,
     )
-    steps = choose_steps(problem, run)
+    steps = choose_sgd_steps(problem, run)
     epochs = check_integer(n_epochs or math.ceil(math.sqrt(steps)), "n_epochs")
     inner = check_integer(n_inner or math.ceil(steps / epochs), "n_inner")
     if calibration == "paper":

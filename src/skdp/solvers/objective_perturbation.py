@@ -89,7 +89,7 @@ LEVELS, SHRINK = 4, 2.0**-8
 QUERY = "distance to minimiser, charged beforehand"
 
 
-def choose_ridge(problem: Problem, mu: float) -> float:
+def choose_objective_ridge(problem: Problem, mu: float) -> float:
     """Return the ridge λ of the mean loss that balances bias and noise.
 
     Let H be the Hessian of the summed loss, and w* its minimiser. The bias is
@@ -106,7 +106,7 @@ def choose_ridge(problem: Problem, mu: float) -> float:
     return max(max(balanced, least) / problem.n_rows, find_least_ridge(problem))
 
 
-def compute_paper_noise(epsilon: float, delta: float) -> float:
+def compute_kifer_noise(epsilon: float, delta: float) -> float:
     """Return the ratio σ/L of Kifer, Smith and Thakurta (2012).
 
     σ is the standard deviation of the tilt, and L bounds the norm of a record's
@@ -143,8 +143,8 @@ def objective_perturbation(
         some of the budget may remain.
     ridge : float, optional
         ½ ridge ‖w‖² is added to the mean loss, in addition to the penalty. It acts on
-        every coordinate, including the intercept. With "exact", `choose_ridge` chooses
-        the default. Without noise the default is 0.
+        every coordinate, including the intercept. With "exact",
+        `choose_objective_ridge` chooses the default. Without noise the default is 0.
 
     Notes
     -----
@@ -225,7 +225,7 @@ def _calibrate_exactly(
     target = cost / queries.count_changes(problem.neighbours)
     signs = _count_signs(problem)
     if ridge is None:
-        ridge = choose_ridge(problem, target / signs)
+        ridge = choose_objective_ridge(problem, target / signs)
     quadratic = read_ridge(problem) + problem.n_rows * ridge
     check_ridge(quadratic)
     kappa = bound_steepness(problem, quadratic)
@@ -251,7 +251,7 @@ def _calibrate_as_in_paper(
         queries.count_changes(problem.neighbours),
         run.share(1 - OUTPUT_SHARE).mu,
     )
-    std = _bound_gradient(problem) * group * compute_paper_noise(epsilon, delta)
+    std = _bound_gradient(problem) * group * compute_kifer_noise(epsilon, delta)
     if ridge is None:
         bend = problem.curvature * problem.row_norm**2
         ridge = 2 * bend / (problem.n_rows * epsilon)

@@ -73,7 +73,7 @@ QUERY = "minimiser of the penalised loss, charged beforehand"
 GRID = 2.0**-31
 
 
-def choose_ridge(problem: Problem, mu: float) -> float:
+def choose_output_ridge(problem: Problem, mu: float) -> float:
     """Return the ridge λ of the mean loss that balances bias and noise.
 
     Let H be the Hessian of the mean loss, and w* its minimiser. The bias is ½ λ‖w*‖².
@@ -123,9 +123,9 @@ def output_perturbation(
         As for every solver. The engine is not used and the callback is not called.
     ridge : float, optional
         ½ ridge ‖w‖² is added to the mean loss, in addition to the penalty. It acts on
-        every coordinate, including the intercept. In a run with noise, `choose_ridge`
-        chooses the default, and 0 is refused unless the penalty acts on all
-        coordinates. Without noise the default is 0.
+        every coordinate, including the intercept. In a run with noise,
+        `choose_output_ridge` chooses the default, and 0 is refused unless the penalty
+        acts on all coordinates. Without noise the default is 0.
 
     Notes
     -----
@@ -144,7 +144,7 @@ def output_perturbation(
     )
     private = run.budget < math.inf
     if ridge is None:
-        ridge = choose_ridge(problem, run.mu) if private else 0.0
+        ridge = choose_output_ridge(problem, run.mu) if private else 0.0
     check(0 <= ridge < math.inf, f"ridge must be finite and at least 0, got {ridge}.")
     quadratic = read_ridge(problem) + problem.n_rows * ridge
     if not private:  # a tiny ridge hardly changes the minimiser

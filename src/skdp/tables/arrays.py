@@ -26,7 +26,7 @@ def open_array(given: AnyArray, wanted: Sequence[str] | None) -> Source:
             tile = read_array(given[part].T)
             yield [tile[position] for position in at]
 
-    kinds = [_kind(given.dtype)] * given.shape[1]
+    kinds = [_find_kind(given.dtype)] * given.shape[1]
     return Source(names=None, kinds=kinds, read=read, n_rows=len(given))
 
 
@@ -67,7 +67,7 @@ def kind_of(cells: Cells) -> Kind:
     if hasattr(cells, "codes"):
         return "category"
     if isinstance(cells, np.ndarray):
-        return _kind(cells.dtype)
+        return _find_kind(cells.dtype)
     if isinstance(cells, PlacedColumn):
         return cells.kind
     from skdp.tables import frames
@@ -75,7 +75,7 @@ def kind_of(cells: Cells) -> Kind:
     return frames.find_arrow_kind(cells.type)
 
 
-def _kind(dtype: np.dtype[Any]) -> Kind:
+def _find_kind(dtype: np.dtype[Any]) -> Kind:
     kinds: dict[str, Kind] = {"b": "truth", "f": "float"}
     kinds |= dict.fromkeys("iu", "number")
     kinds |= dict.fromkeys("UST", "text")

@@ -169,6 +169,8 @@ def batches(
     may have changed the type of a whole column. Such changes are undone where possible.
     To avoid them, pass the path of a file.
     """
+    # The sizes of batches change memory and time, but no result, because sums are exact
+    # in every order.
     in_memory = readers.is_in_memory(table)
     limits = _MOST_OF_FILE
     if in_memory:
@@ -185,11 +187,13 @@ def batches(
     elif ids is not None:
         named |= {f"{UNIT} {name}": name for name in ids.columns}
     wanted = [*schema.inputs, *named.values()]
-    source = readers.open_table(table, wanted)
+    source = readers.open_source(table, wanted)
     at = _find_positions(source, schema, named)
     check_columns(source, apart)
     factors = None if class_weight is None else _read_factors(class_weight, schema)
     if ids is not None and row_counts is None:
+        # All rows of a person must be counted before the first one is divided by the
+        # count, which takes a pass of its own over the ids.
         row_counts = ids.count(source)
     vectors = [c for c in schema.columns.values() if isinstance(c, Vector)]
     widest = max((len(vector.names) for vector in vectors), default=1)
@@ -328,6 +332,8 @@ def _read_factors(class_weight: Mapping[Any, Any], schema: Schema) -> FloatArray
             f"class_weight must be finite and ≥ 0, got {weight} for {level!r}.",
         )
         factors[column.codes[key]] = weight
+    # The last place is for classes that the schema does not list. Each cell must find a
+    # factor, or an unlisted class would raise an error and give itself away.
     factors[-1] = factors[column.default_code]
     return factors
 
@@ -452,7 +458,7 @@ def read_cells(
         apart[UNIT] = ids.given
     elif ids is not None:
         named |= {f"{UNIT} {name}": name for name in ids.columns}
-    source = readers.open_table(table)
+    source = readers.open_source(table)
     known = every if source.names is None else source.names
     check_columns(source, apart)
     at = find_positions(known, [*wanted, *named.values()])

@@ -228,7 +228,7 @@ def codes(cells: Any, levels: Levels) -> AnyArray:
             return cells.codes
         return look_up(cells.codes, found, MISSING)
     if cells.dtype.kind in _TEXT:
-        return _text_codes(cells, levels)
+        return _code_texts(cells, levels)
     if cells.dtype.kind in _NUMBERS:
         if cells.dtype.itemsize == 1:  # only 256 possible numbers, so no need to sort
             return levels.codes_of_bytes(cells.dtype).take(cells.view(np.uint8))
@@ -241,7 +241,7 @@ def codes(cells: Any, levels: Levels) -> AnyArray:
     return np.full(len(cells), MISSING, levels.kind)
 
 
-def _text_codes(cells: AnyArray, levels: Levels) -> AnyArray:
+def _code_texts(cells: AnyArray, levels: Levels) -> AnyArray:
     if cells.dtype.kind == "U" and len(levels.exact) <= _FEW:
         return _compare_codes(cells, levels)
     texts = cells.tolist()

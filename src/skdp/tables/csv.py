@@ -243,7 +243,7 @@ def open_csv(
     )
 
 
-def split(given: str | PathLike[str], most: float) -> list[Section]:
+def split_csv(given: str | PathLike[str], most: float) -> list[Section]:
     """Split a file into sections of about `most` bytes.
 
     Each line belongs to the section in which it begins. A file whose records may span
@@ -301,7 +301,6 @@ def cut_blocks(
 
 
 def _count_records(block: bytes, delimiter: bytes, width: int, multiline: bool) -> int:
-    """Return the number of records of a block."""
     if multiline and b'"' in block:
         return len(_read_columns(block, delimiter, width, [0], multiline)[0])
     return _count_lines(block)

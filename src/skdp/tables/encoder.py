@@ -68,7 +68,7 @@ def limit_memory(
             room -= measure_size(chunk)
             if room < 0 and hasattr(mmap, "MADV_DONTNEED"):
                 file = file or tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
-                chunk = _write(chunk, file)
+                chunk = _append_chunk(chunk, file)
             yield chunk
     finally:
         if file is not None:
@@ -98,7 +98,7 @@ def _arrays(chunk: Chunk) -> list[AnyArray]:
     return [*arrays, chunk.target, *own]
 
 
-def _write(chunk: Chunk, file: IO[bytes]) -> FileChunk:
+def _append_chunk(chunk: Chunk, file: IO[bytes]) -> FileChunk:
     """Append a chunk to a file, and return a chunk whose arrays are read from there."""
     start = file.seek(0, 2)
     start += -start % mmap.ALLOCATIONGRANULARITY
@@ -107,7 +107,7 @@ def _write(chunk: Chunk, file: IO[bytes]) -> FileChunk:
         at = file.tell() if places else start
         at += -at % _ALIGNED
         file.seek(at)
-        file.write(_bytes(array))
+        file.write(_view_bytes(array))
         places.append(at - start)
     length = max(1, file.tell() - start)
     file.truncate(max(file.tell(), start + length))
@@ -138,7 +138,7 @@ def _write(chunk: Chunk, file: IO[bytes]) -> FileChunk:
     return FileChunk(tuple(parts), target, weight, chunk.divisor, view=view)
 
 
-def _bytes(array: AnyArray) -> Any:
+def _view_bytes(array: AnyArray) -> Any:
     """Return the bytes of an array in its memory order, by rows or by columns."""
     whole = array if array.flags.c_contiguous else np.ascontiguousarray(array.T)
     return whole.reshape(-1).view(np.uint8).data
@@ -251,29 +251,31 @@ def _join_equal(parts: Iterable[Chunk]) -> Iterator[Chunk]:
         rows = sum(len(one.target) for one in waiting.get(chunk.divisor, []))
         if rows + len(chunk.target) > CHUNK_ROWS:
             del sizes[chunk.divisor]
-            yield _join(waiting.pop(chunk.divisor))
+            yield _join_chunks(waiting.pop(chunk.divisor))
         waiting.setdefault(chunk.divisor, []).append(chunk)
         sizes[chunk.divisor] = sizes.get(chunk.divisor, 0) + measure_size(chunk)
         while sum(sizes.values()) > WAITING:
             most = max(sizes, key=sizes.__getitem__)
             del sizes[most]
-            yield _join(waiting.pop(most))
+            yield _join_chunks(waiting.pop(most))
     for divisor in sorted(waiting):
-        yield _join(waiting[divisor])
+        yield _join_chunks(waiting[divisor])
 
 
-def _join(chunks: list[Chunk]) -> Chunk:
+def _join_chunks(chunks: list[Chunk]) -> Chunk:
     """Return one chunk with the rows of several chunks that have the same divisor."""
     if len(chunks) == 1:
         return chunks[0]
     parts = tuple(
-        vstack(part, format="csr") if isinstance(part[0], csr_array) else _stack(part)
+        vstack(part, format="csr")
+        if isinstance(part[0], csr_array)
+        else _stack_arrays(part)
         for part in zip(*(chunk.parts for chunk in chunks), strict=True)
     )
-    target = _stack([chunk.target for chunk in chunks])
-    weight = _stack([chunk.weight for chunk in chunks])
+    target = _stack_arrays([chunk.target for chunk in chunks])
+    weight = _stack_arrays([chunk.weight for chunk in chunks])
     return Chunk(parts, target, weight, chunks[0].divisor)
 
 
-def _stack(arrays: Sequence[AnyArray]) -> AnyArray:
+def _stack_arrays(arrays: Sequence[AnyArray]) -> AnyArray:
     return np.concatenate(arrays)

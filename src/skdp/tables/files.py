@@ -56,7 +56,7 @@ def open_parquet(given: str | PathLike[str], wanted: Sequence[str] | None) -> So
     return Source(names=schema.names, kinds=kinds, read=read, n_rows=n_rows)
 
 
-def split(given: str | PathLike[str], most: float) -> list[Section]:
+def split_parquet(given: str | PathLike[str], most: float) -> list[Section]:
     """Split a file into sections of about `most` bytes, each of whole row groups."""
     path = Path(given)
     found = _read_facts(import_library("pyarrow.parquet"), path)
@@ -98,17 +98,17 @@ def _read_batches(
     ):
         rest = batch.select(names)
         while n_rows + rest.num_rows >= rows:
-            yield _join([*waiting, rest.slice(0, rows - n_rows)])
+            yield _join_batches([*waiting, rest.slice(0, rows - n_rows)])
             rest = rest.slice(rows - n_rows)
             waiting, n_rows = [], 0
         if rest.num_rows:
             waiting.append(rest)
             n_rows += rest.num_rows
     if waiting:
-        yield _join(waiting)
+        yield _join_batches(waiting)
 
 
-def _join(batches: list[Any]) -> Any:
+def _join_batches(batches: list[Any]) -> Any:
     if len(batches) == 1:
         return batches[0]
     return import_library("pyarrow").Table.from_batches(batches).unify_dictionaries()

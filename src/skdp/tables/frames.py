@@ -93,6 +93,8 @@ def to_numbers(given: Any) -> FloatArray:
     pa = import_library("pyarrow")
     family = _family(given.type)
     if family == "number":
+        # A safe cast raises an error for an integer above 2⁵³, and so would tell of one
+        # cell.
         floats = given.cast(pa.float64(), safe=False)
         return np.asarray(floats.to_numpy(zero_copy_only=False), np.float64)
     if family == "text":
@@ -116,7 +118,7 @@ def to_codes(given: Any, levels: Levels) -> AnyArray:
     """Return the index of each cell's level, or MISSING if the cell has none."""
     family = _family(given.type)
     if family == "text":
-        return _text_codes(given, levels)
+        return _code_arrow_texts(given, levels)
     if family == "dictionary":
         return cells.look_up(
             _indices(given), to_codes(given.dictionary, levels), MISSING
@@ -182,7 +184,9 @@ def to_objects(given: Any) -> list[Any]:
     family = _family(given.type)
     if family == "other":
         return [None] * len(given)
-    cells_of: list[Any] = (_bytes(given) if family == "text" else given).to_pylist()
+    cells_of: list[Any] = (
+        _cast_to_bytes(given) if family == "text" else given
+    ).to_pylist()
     return cells_of
 
 
@@ -213,7 +217,7 @@ def to_distinct(given: Any) -> tuple[AnyArray, list[Any]]:
     if family == "other":
         return np.full(len(given), MISSING, np.int64), []
     if family == "text":
-        given = _bytes(given)
+        given = _cast_to_bytes(given)
     coded = given if family == "dictionary" else given.dictionary_encode()
     return _indices(coded), to_objects(coded.dictionary)
 
@@ -236,9 +240,11 @@ def _indices(given: Any) -> AnyArray:
     return np.asarray(indices.to_numpy(zero_copy_only=False))
 
 
-def _bytes(given: Any) -> Any:
+def _cast_to_bytes(given: Any) -> Any:
     """Return text as bytes, without checking the encoding."""
     pa = import_library("pyarrow")
+    # Some functions of Arrow raise an error for text that is not valid UTF-8, which a
+    # single cell may hold. For bytes they do not.
     if given.type in (pa.large_binary(), pa.binary()):
         return given
     wide = import_library("pyarrow.types").is_large_string(given.type)
@@ -247,7 +253,7 @@ def _bytes(given: Any) -> Any:
 
 def _text_numbers(given: Any) -> FloatArray:
     pa, compute = import_library("pyarrow"), import_library("pyarrow.compute")
-    text = _bytes(given)
+    text = _cast_to_bytes(given)
     empty = compute.equal(compute.binary_length(text), 0)
     if compute.any(empty).as_py():
         # With a null scalar, pyarrow before 24 would mix up the rows of a slice.
@@ -266,9 +272,11 @@ def _text_numbers(given: Any) -> FloatArray:
     return result
 
 
-def _text_codes(given: Any, levels: Levels) -> AnyArray:
+def _code_arrow_texts(given: Any, levels: Levels) -> AnyArray:
     pa, compute = import_library("pyarrow"), import_library("pyarrow.compute")
-    text = _bytes(given)
+    text = _cast_to_bytes(given)
+    # Most cells are spelled as in the schema, and Arrow finds these at once. Only the
+    # others are compared in Python, each distinct text once.
     keys = [key.encode("utf-8", "replace") for key in levels.exact]
     found = compute.index_in(text, value_set=pa.array(keys, text.type))
     result = np.asarray(found.fill_null(MISSING).to_numpy(zero_copy_only=False))
@@ -289,7 +297,7 @@ def open_pandas(given: Any, wanted: Sequence[str] | None) -> Source:
     """Open a DataFrame."""
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
-        columns = [_open(given.iloc[:, position]) for position in at]
+        columns = [_open_series(given.iloc[:, position]) for position in at]
         for part in make_slices(len(given), rows):
             yield [cut(part) for cut in columns]
 
@@ -298,7 +306,7 @@ def open_pandas(given: Any, wanted: Sequence[str] | None) -> Source:
     return Source(names=names, kinds=kinds, read=read, n_rows=len(given))
 
 
-def _open(series: Any) -> Callable[[slice], Cells]:
+def _open_series(series: Any) -> Callable[[slice], Cells]:
     """Return a function that reads a slice of a Series.
 
     Slicing in pandas is slow, so the Series is converted once if this needs no copy.

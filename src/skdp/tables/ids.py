@@ -180,33 +180,33 @@ def find_ids(columns: Sequence[Cells]) -> Coded:
 def _code(column: Cells) -> Coded:
     """Return the ids of one column as codes."""
     if isinstance(column, Coded):
-        return _join(column.codes, list(column.values))
+        return _join_equal_ids(column.codes, list(column.values))
     if not isinstance(column, np.ndarray):
         from skdp.tables import frames
 
         codes, values = frames.to_distinct(column)
-        return _join(codes, [str(v) if type(v) is int else v for v in values])
+        return _join_equal_ids(codes, [str(v) if type(v) is int else v for v in values])
     kind = column.dtype.kind
     if kind in "iu":
         unique, codes = np.unique(column, return_inverse=True)
         return Coded(codes, unique.tolist())
     if kind == "M":
         unique, codes = np.unique(column, return_inverse=True)
-        return _join(codes, write_dates(unique))
+        return _join_equal_ids(codes, write_dates(unique))
     if kind == "m":  # a length of time identifies nobody
         return Coded(np.full(len(column), MISSING), [])
     if kind in "bfUS":
         unique, codes = np.unique(column, return_inverse=True)
-        return _join(codes, unique.tolist())
+        return _join_equal_ids(codes, unique.tolist())
     cells = column.tolist()
     if kind == "O" and not set(map(id, map(type, cells))) <= _PLAIN:
-        return _join(np.arange(len(cells)), cells)
+        return _join_equal_ids(np.arange(len(cells)), cells)
     places = {cell: code for code, cell in enumerate(dict.fromkeys(cells))}
     codes = np.fromiter(map(places.__getitem__, cells), np.int64, len(cells))
-    return _join(codes, list(places))
+    return _join_equal_ids(codes, list(places))
 
 
-def _join(codes: AnyArray, values: Sequence[object]) -> Coded:
+def _join_equal_ids(codes: AnyArray, values: Sequence[object]) -> Coded:
     """Convert codes of cells to codes of ids. Different cells may have equal ids."""
     ids = [_find_id(value) for value in values]
     found = [one for one in dict.fromkeys(ids) if one is not None]

@@ -91,7 +91,7 @@ class PlacedCells:
 
     def add_up(self, work: Callable[..., Any]) -> Any:
         """Return the sum of ``work(batches)`` over the batches of all parts."""
-        return self.table.add_up(partial(_apply, self.read, work), self.counts)
+        return self.table.add_up(partial(_work_on_part, self.read, work), self.counts)
 
 
 def open_placed(given: PlacedTable, wanted: Sequence[str] | None) -> Source:
@@ -104,5 +104,7 @@ def read_placed(given: PlacedColumn) -> PlacedColumn:
     return given
 
 
-def _apply(read: Any, work: Any, table: Any, target: Any, row_counts: Any) -> Any:
+def _work_on_part(
+    read: Any, work: Any, table: Any, target: Any, row_counts: Any
+) -> Any:
     return work(read(table, target, row_counts))

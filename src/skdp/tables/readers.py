@@ -130,7 +130,7 @@ def is_copied(table: Any) -> bool:
     return issparse(table) or isinstance(table, np.ma.MaskedArray)
 
 
-def open_table(table: Any, wanted: Sequence[str] | None = None) -> Source:
+def open_source(table: Any, wanted: Sequence[str] | None = None) -> Source:
     """Open a table of any kind; `wanted` names the columns that will be read."""
     where = _find_reader(table, TABLES)
     if where is None and hasattr(table, "__arrow_c_stream__"):
@@ -175,6 +175,8 @@ def open_file(given: Any, wanted: Sequence[str] | None) -> Source:
     """Open a file with the reader for the file's extension, or a folder of files."""
     from skdp.tables.files import open_folder
 
+    # Paths are checked before a file is opened, so a file of another kind in a folder
+    # is reported before hours of reading.
     files = check_path(given)
     if files is not None:
         return open_folder(files, wanted)
@@ -208,8 +210,9 @@ class Section(PathLike[str]):
 
 def split_file(given: PathLike[str], most: float) -> list[Section]:
     """Split a file into sections of about `most` bytes, if the format allows it."""
-    module = _find_file_reader(Path(given)).partition(":")[0]
-    sections: list[Section] = _load(f"{module}:split")(given, most)
+    module, reader = _find_file_reader(Path(given)).split(":")
+    split = reader.replace("open_", "split_")  # open_csv and split_csv, and so on
+    sections: list[Section] = _load(f"{module}:{split}")(given, most)
     return sections
 
 

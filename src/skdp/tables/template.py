@@ -29,7 +29,7 @@ def schema_template(table: Any, target: str | None = None) -> str:
     """
     if type(table).__module__.partition(".")[0] == "dask":
         table = table._meta  # a frame of pandas, without rows
-    source = readers.open_table(table)
+    source = readers.open_source(table)
     check(
         source.names is not None,
         "A template requires column names. Pass a frame, a dict or a file.",

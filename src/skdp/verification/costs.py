@@ -160,7 +160,7 @@ class Given:
         return float(value or 0)
 
 
-def read(model: Any) -> Given:
+def read_given(model: Any) -> Given:
     """Return the facts of a saved model's directory or of a fitted estimator."""
     if isinstance(model, (str, PathLike)):
         return _read_directory(Path(model))
@@ -234,7 +234,7 @@ U = 2.0**-53
 Found = tuple[bool | None, str]
 
 
-def gdp_delta(epsilon: FloatArray, mu: float) -> FloatArray:
+def recompute_delta(epsilon: FloatArray, mu: float) -> FloatArray:
     """Return δ(ε) of μ-GDP for many ε at once."""
     low = log_ndtr(-epsilon / mu - mu / 2) + epsilon
     return np.asarray(ndtr(-epsilon / mu + mu / 2) - np.exp(low))
@@ -243,7 +243,7 @@ def gdp_delta(epsilon: FloatArray, mu: float) -> FloatArray:
 def _choose_epsilons(mu: float) -> FloatArray:
     """Return values of ε at which δ(ε) of μ-GDP is not negligible."""
     ends = np.linspace(0.0, mu * (7.0 + mu), 1000)
-    return np.linspace(0.0, float(ends[gdp_delta(ends, mu) > LEAST][-1]), POINTS)
+    return np.linspace(0.0, float(ends[recompute_delta(ends, mu) > LEAST][-1]), POINTS)
 
 
 def check_batches(given: Given) -> Found:
@@ -278,7 +278,7 @@ def check_batches(given: Given) -> Found:
     account.compose(dp.SelfComposedDpEvent(drawn, steps))
     epsilons = _choose_epsilons(mu)
     curve = np.array([account.get_delta(float(e)) for e in epsilons])
-    return _compare(curve, gdp_delta(epsilons, mu) + delta, said)
+    return _compare(curve, recompute_delta(epsilons, mu) + delta, said)
 
 
 def _solve_one_way(mu: float, delta: float) -> float:
@@ -318,10 +318,10 @@ def check_tilt(given: Given) -> Found:
     curve = np.full(POINTS, np.inf)
     shifted = epsilons - math.log1p(kappa)
     far = shifted >= (0.0 if signs == 1 else m * m / 2)
-    curve[far] = signs * gdp_delta(shifted[far], m)
+    curve[far] = signs * recompute_delta(shifted[far], m)
     for larger in kappa * np.geomspace(1.0, max(1.0, 8 * m / kappa), 6):
         curve = np.minimum(curve, signs * _integrate(epsilons, m, float(larger)))
-    return _compare(curve, gdp_delta(epsilons, target), said)
+    return _compare(curve, recompute_delta(epsilons, target), said)
 
 
 def _integrate(epsilons: FloatArray, m: float, kappa: float) -> FloatArray:

@@ -355,7 +355,7 @@ class Comparison:
     unknown: list[str]
 
 
-def compare(given: Given) -> Comparison:
+def compare_sensitivities(given: Given) -> Comparison:
     """Compare the recorded releases with those that the solver should have made.
 
     The record of a search also contains the releases of other candidates, whose

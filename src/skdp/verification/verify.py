@@ -27,8 +27,12 @@ from skdp.privacy.selection import describe_scope, find_held_out
 from skdp.schema import Categorical, Numeric, count_in_words
 from skdp.solvers import SOLVERS
 from skdp.verification import costs
-from skdp.verification.costs import Given, read, read_evaluation
-from skdp.verification.sensitivities import RELEASES_OF, compare, follows_spread
+from skdp.verification.costs import Given, read_evaluation, read_given
+from skdp.verification.sensitivities import (
+    RELEASES_OF,
+    compare_sensitivities,
+    follows_spread,
+)
 
 if TYPE_CHECKING:
     from skdp.estimators.saving import ReleaseForm, SearchForm
@@ -414,7 +418,7 @@ def verify(model: Any, ledger: Any = None) -> Verification:
         record, digest = read_evaluation(model)
         none = Check("sensitivities", None, "not recomputed for scores")
         return _verify_record(record, [none], {}, ledger, lambda: digest)
-    given = read(model)
+    given = read_given(model)
     checks = [*_check_plan(given), *_check_stated(given)]
     if not _is_noiseless(given.record):
         checks += _check_releases(given)
@@ -624,7 +628,7 @@ def _check_releases(given: Given) -> Iterator[Check]:
         said = f"there is no solver {solver!r}; if it is your own, import it first"
         yield Check("sensitivities", False, said)
         return
-    found, listed = compare(given), solver in RELEASES_OF
+    found, listed = compare_sensitivities(given), solver in RELEASES_OF
     good = "all agree with schema and settings"
     good = "none is too small" if solver == "skgd" else good
     if listed or found.wrong:

@@ -14,15 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skdp.descent.bounds import (
-    Budget,
-    Prior,
-    Rate,
+from experiments.theory.rates import (
     convex_printed,
-    convex_tight,
     strongly_convex_corrected,
     strongly_convex_printed,
 )
+from skdp.descent.bounds import Budget, Prior, Rate, convex_tight
 
 __all__ = ["ProblemConstants", "Row", "compute_table1"]
 

@@ -8,25 +8,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skdp.descent.bounds import (
-    Budget,
-    Prior,
-    convex_bound,
-    convex_eso,
+from experiments.theory.rates import (
     convex_printed,
-    convex_tight,
-    distance_squared,
     eso_bound,
-    sigma_squared,
-    step_sigma_squared,
     strongly_convex_corrected,
     strongly_convex_printed,
     strongly_convex_weighted,
     weighted_bound,
 )
+from experiments.theory.table1 import ProblemConstants, compute_table1
+from skdp.descent.bounds import (
+    Budget,
+    Prior,
+    convex_bound,
+    convex_eso,
+    convex_tight,
+    distance_squared,
+    sigma_squared,
+    step_sigma_squared,
+)
 from skdp.descent.samplings import SAMPLINGS, Blocks, Full, Nice, SingleCoordinate
 from skdp.descent.smoothness import from_hessian, is_valid
-from skdp.descent.table1 import ProblemConstants, compute_table1
 
 D = 6
 BUDGET = Budget(n_rows=2_000, epsilon=1.0, delta=1e-5)

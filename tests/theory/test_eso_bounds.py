@@ -1,33 +1,31 @@
 """Theorems D, E and F: random problems, limits, and what they coincide with."""
 
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import theorems
 
+from experiments.theory.rates import (
+    composite_bound,
+    eso_bound,
+    matrix_distance_squared,
+    weighted_bound,
+)
 from skdp.descent.bounds import (
     Budget,
     convex_bound,
     distance_squared,
-    eso_bound,
     sigma_squared,
     step_sigma_squared,
-    weighted_bound,
 )
 from skdp.descent.eso_bounds import (
-    composite_bound,
     convex_composite,
     eso_weighted_bound,
-    matrix_distance_squared,
     matrix_sigmas,
     strongly_convex_eso,
 )
 from skdp.descent.samplings import SAMPLINGS, Blocks, Full, Nice
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import theorems
 
 BUDGET = Budget(n_rows=3_000, epsilon=1.0, delta=1e-6)
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from skdp.descent import bounds
-from skdp.descent.samplings import Blocks, Nice
-from skdp.descent.sketch_bounds import (
+from experiments.theory.sketch_bounds import (
     SketchLaw,
     convex_bound,
     following_bound,
     tight_bound,
 )
+from skdp.descent import bounds
+from skdp.descent.samplings import Blocks, Nice
 from skdp.descent.sketches import randomised_hadamard
 
 
