@@ -48,7 +48,8 @@ def _to_lists(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_to_lists(part) for part in value]
     if is_dataclass(value):
-        parts = [[f.name, _to_lists(getattr(value, f.name))] for f in fields(value)]
+        given = [field.name for field in fields(value) if field.init]
+        parts = [[name, _to_lists(getattr(value, name))] for name in given]
         return [type(value).__name__, parts]
     return level_key(value)
 
@@ -94,7 +95,8 @@ def _to_plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_to_plain(part) for part in value]
     if is_dataclass(value):
-        parts = [[f.name, _to_plain(getattr(value, f.name))] for f in fields(value)]
+        given = [field.name for field in fields(value) if field.init]
+        parts = [[name, _to_plain(getattr(value, name))] for name in given]
         return [type(value).__name__, parts]
     # Python refuses to write very long integers in decimal digits.
     short = not isinstance(value, int) or value.bit_length() <= 10_000
