@@ -176,7 +176,7 @@ def encode(
     check(0 < max_weight < 1e30, f"max_weight must be in (0, 1e30), got {max_weight}.")
     check(
         not schema.unresolved,
-        f"knots of {schema.unresolved[:1]} must be an integer, got 'auto'. Only "
+        f"knots of {[*schema.unresolved[:1]]} must be an integer, got 'auto'. Only "
         "estimators and skdp.plan replace 'auto' by a number.",
     )
     most = np.float32(max_weight)  # lowered below if rounding put it above the bound

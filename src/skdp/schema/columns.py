@@ -37,7 +37,7 @@ from skdp.schema.validation import (
 # way in other libraries.
 
 
-def _fact() -> Any:
+def fact() -> Any:
     """Return a field that is not an argument, but follows from the arguments.
 
     It is set when the object is made. It is not compared, shown or saved.
@@ -96,19 +96,19 @@ class Numeric:
     indicator: bool = False
     knots: int | Sequence[float] | Literal["auto"] | None = None
     #: Number of knots, or None if there are no knots or `knots` is "auto".
-    n_knots: int | None = _fact()
+    n_knots: int | None = fact()
     #: How a cell is stored: as values, as the number of a bin, or as a position.
-    kind: Literal["dense", "code", "hats"] = _fact()
+    kind: Literal["dense", "code", "hats"] = fact()
     #: Number of coordinates.
-    width: int = _fact()
+    width: int = fact()
     #: The width of a curve's only axis, in a tuple. Other columns have ().
-    axes: tuple[int, ...] = _fact()
+    axes: tuple[int, ...] = fact()
     #: The width and the number of knots of a curve (see `Group`), or ().
-    sides: tuple[tuple[int, int], ...] = _fact()
+    sides: tuple[tuple[int, int], ...] = fact()
     #: The value used for a missing cell.
-    default: float = _fact()
+    default: float = fact()
     #: The length by which values above `low` are divided, on the column's scale.
-    span: float = _fact()
+    span: float = fact()
 
     def __post_init__(self) -> None:
         ends = {name: getattr(self, name) for name in ("low", "high", "missing")}
@@ -303,10 +303,10 @@ class Categorical:
     levels: Sequence[object]
     other: object = None
     #: Number of coordinates.
-    width: int = _fact()
+    width: int = fact()
     #: The code of missing and unknown values. If `other` is None, it is the number of
     #: levels, and a row with this code is zero in all coordinates of the column.
-    default_code: int = _fact()
+    default_code: int = fact()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", list_values(self.levels, "levels"))
@@ -425,7 +425,7 @@ class Vector:
     names: Sequence[str]
     norm: float = 1.0
     #: Number of coordinates.
-    width: int = _fact()
+    width: int = fact()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", list_values(self.names, "names"))
@@ -517,15 +517,15 @@ class Pair:
     #: Descriptions of the two columns, which the schema fills in.
     columns: tuple[Numeric | Categorical, ...] = field(default=(), repr=False)
     #: The descriptions of both columns. Numbers without bins become curves.
-    parts: tuple[Numeric | Categorical, ...] = _fact()
+    parts: tuple[Numeric | Categorical, ...] = fact()
     #: How a cell is stored: as positions or, if no column has knots, as a code.
-    kind: Literal["dense", "code", "hats"] = _fact()
+    kind: Literal["dense", "code", "hats"] = fact()
     #: The widths of the two axes, or () if cells are stored as codes.
-    axes: tuple[int, ...] = _fact()
+    axes: tuple[int, ...] = fact()
     #: The width of each axis and its number of knots (see `Group`).
-    sides: tuple[tuple[int, int], ...] = _fact()
+    sides: tuple[tuple[int, int], ...] = fact()
     #: Number of coordinates.
-    width: int = _fact()
+    width: int = fact()
 
     def __post_init__(self) -> None:
         check(
