@@ -268,7 +268,8 @@ def test_copies_have_the_same_facts_and_read_only_arrays(copied):
     for made in (schema, *schema.columns.values(), layout, *layout.groups):
         facts = [one.name for one in fields(made) if not one.init]
         same = copied(made)
-        assert facts and same == made and repr(same) == repr(made)
+        assert facts
+        assert (same, repr(same)) == (made, repr(made))
         for name in facts:
             value = getattr(same, name)
             np.testing.assert_equal(value, getattr(made, name))

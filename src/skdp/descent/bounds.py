@@ -11,6 +11,7 @@ from scipy.special import erfinv, ndtri_exp
 from skdp.descent.samplings import Sampling, check_positive
 from skdp.privacy.accountant import check_range, gdp_mu
 from skdp.schema import check
+from skdp.schema.validation import fact
 
 # ---- Compute the noise of Theorem 4.1 and the μ of pure ε-DP, for comparisons
 #
@@ -203,6 +204,8 @@ class Budget:
     delta: float
     neighbours: str = "replace-one"
     calibration: str = "exact"
+    #: The Gaussian-DP parameter of the whole run.
+    mu: float = fact()
 
     def __post_init__(self) -> None:
         check_sizes("Budget", n_rows=self.n_rows, epsilon=self.epsilon)
@@ -219,14 +222,12 @@ class Budget:
             f"Budget: calibration must be one of {_CALIBRATIONS}, got "
             f"{self.calibration!r}.",
         )
-        _ = self.mu  # the accountant checks the range of ε
-
-    @property
-    def mu(self) -> float:
-        """Gaussian-DP parameter of the whole run."""
+        # The accountant checks the range of ε.
         if self.calibration == "exact":
-            return float(gdp_mu(self.epsilon, self.delta))
-        return 1.0 / paper_noise_multiplier(self.epsilon, self.delta, 1)
+            mu = float(gdp_mu(self.epsilon, self.delta))
+        else:
+            mu = 1.0 / paper_noise_multiplier(self.epsilon, self.delta, 1)
+        vars(self).update(mu=mu)
 
     @property
     def noise_scale(self) -> float:

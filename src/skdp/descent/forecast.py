@@ -253,7 +253,7 @@ def describe_plan(plan: Plan) -> str:
     """Describe a plan and its expected cost in words."""
     columns = sum(group.kind != "ones" for group in plan.layout.groups)
     lines = [
-        f"{plan.loss.name} model of {count_in_words(columns, 'column')}, "
+        f"{plan.loss.kind} model of {count_in_words(columns, 'column')}, "
         f"{count_in_words(plan.layout.n_features, 'coefficient')}, "
         f"{count_in_words(f'{plan.n_rows:,}', name_record(plan.layout.unit))}",
         f"budget: ε = {plan.epsilon:g}, δ = {plan.delta:g}, "

@@ -142,7 +142,7 @@ def plan_summary(plan: Any) -> dict[str, Any]:
         "delta": plan.delta,
         "neighbours": plan.neighbours,
         "calibration": plan.calibration,
-        "loss": plan.loss.name,
+        "loss": plan.loss.kind,
         "slope_bound": plan.loss.slope_bound,
         "sampling": type(plan.sampling).__name__,
         "geometry": type(plan.geometry).__name__,

@@ -22,6 +22,7 @@ from skdp.schema.validation import (
     as_number,
     check,
     check_numbers,
+    fact,
     limit_codes,
     list_values,
 )
@@ -35,14 +36,6 @@ from skdp.schema.validation import (
 # the units of the coefficients. All of this is public. Encoding rounds the mapped
 # values to a grid, predictions use them unrounded, and exporters map cells in the same
 # way in other libraries.
-
-
-def fact() -> Any:
-    """Return a field that is not an argument, but follows from the arguments.
-
-    It is set when the object is made. It is not compared, shown or saved.
-    """
-    return field(init=False, repr=False, compare=False)
 
 
 #: Largest number of levels in the description of a column.

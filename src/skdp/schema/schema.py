@@ -18,13 +18,14 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from skdp.schema.columns import Categorical, Column, Numeric, Pair, Target, fact
+from skdp.schema.columns import Categorical, Column, Numeric, Pair, Target
 from skdp.schema.validation import (
     FloatArray,
     InputError,
     IntArray,
     check,
     count_in_words,
+    fact,
 )
 
 Scalar = TypeVar("Scalar", bound=np.generic)
