@@ -168,8 +168,8 @@ class Loss(Registered, ABC):
         Bound β on the second derivative in the margin.
     slope_bound : float
         Bound on the norm of a record's slopes.
-    usual_curvature : float
-        The second derivative that most rows have at their margins, by default
+    usual_curvature : float or None
+        The second derivative that most rows have at their margins, or None if it is
         `curvature`. It helps to choose the number of steps and is never used as a
         bound.
     target_law : {"bernoulli", "multinomial", "normal", "poisson"} or None
@@ -190,6 +190,7 @@ class Loss(Registered, ABC):
     n_outputs: int = 1
     n_classes: int = 0
     curvature: float
+    usual_curvature: float | None = None
     slope_bound: float
     target_law: ClassVar[
         Literal["bernoulli", "multinomial", "normal", "poisson"] | None
@@ -201,11 +202,6 @@ class Loss(Registered, ABC):
         "Standard errors are not available for this loss, because it is not a "
         "likelihood."
     )
-
-    @property
-    def usual_curvature(self) -> float:
-        """The second derivative that most rows have at their margins."""
-        return self.curvature
 
     @property
     @abstractmethod
