@@ -310,7 +310,8 @@ def test_no_value_of_a_record_is_in_a_log_or_a_key(cluster, frame, caplog):
             raise KeyError(arguments)
 
         patch.setattr(Adder, "engine", fail)
-        with pytest.raises(RuntimeError, match=r"A worker failed with KeyError\.(\n|$)"):
+        said = r"A worker failed with KeyError\.(\n|$)"
+        with pytest.raises(RuntimeError, match=said):
             model().fit(good)
     assert SECRET not in caplog.text
     assert "Compute Failed" not in caplog.text
