@@ -228,12 +228,11 @@ def test_sums_over_unlisted_sets_are_bounded_by_pairs(name):
             return math.sqrt(bounds[np.unique(label[at])].sum())
 
         exact = [f(law, m, lipschitz) for f in (sigma_squared, step_sigma_squared)]
-        kept = vars(law).pop("support")
-        law.support = None
+        law._support, kept = None, law._support
         found = [
             f(law, m, lipschitz, parts) for f in (sigma_squared, step_sigma_squared)
         ]
-        vars(law)["support"] = kept
+        law._support = kept
         if len(parts) == d:
             assert found == pytest.approx(exact)
         assert all(f >= e * (1 - 1e-12) for f, e in zip(found, exact, strict=True))

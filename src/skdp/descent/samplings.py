@@ -160,26 +160,19 @@ MAX_SUPPORT = 1024
 class Sampling(Registered, ABC):
     """A proper, nonvacuous distribution over the subsets of {0, ..., d-1}.
 
-    A subclass passes its attributes to this constructor and implements ``draw``. It
+    A subclass passes its properties to this constructor and implements ``draw``. It
     must pass ``coupling`` or ``support`` (or both), or override ``pair_probabilities``.
-    The attributes are read-only copies of the arguments.
 
-    Attributes
+    Parameters
     ----------
-    n_coordinates : int
-        The number of coordinates d, which is the length of ``probabilities``.
     probabilities : (d,) array
         p_j = P(j ∈ S).
     coupling : (d,) array or None
-        The vector a that determines pair probabilities, or None if there is none. It is
-        in [0, 1]^d and satisfies P(j, k ∈ S) = √(p_j a_j p_k a_k) for all j ≠ k. Single
-        coordinates have a = 0, and the full set has a = 1. If there is such an a, the
-        matrix of pair probabilities is diagonal plus rank one, and the smoothness has a
-        closed form.
-    support : tuple of sorted index arrays, or None
+        See the property ``coupling``.
+    support : sequence of sorted index arrays, or None
         Every set of positive probability, or None if there are too many.
     set_probabilities : (len(support),) array or None
-        P(S = U) for each set U of ``support``, or None if ``support`` is None.
+        The probability of each set of ``support``.
     """
 
     def __init__(
@@ -190,20 +183,43 @@ class Sampling(Registered, ABC):
         support: Sequence[IntArray] | None = None,
         set_probabilities: FloatArray | None = None,
     ) -> None:
-        self.n_coordinates = probabilities.size
-        self.probabilities = freeze(probabilities)
-        self.coupling = None if coupling is None else freeze(coupling)
-        self.support = None if support is None else tuple(map(freeze, support))
-        self.set_probabilities = (
+        self._probabilities = freeze(probabilities)
+        self._coupling = None if coupling is None else freeze(coupling)
+        self._support = None if support is None else tuple(map(freeze, support))
+        self._set_probabilities = (
             None if set_probabilities is None else freeze(set_probabilities)
         )
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in vars(self):
-            raise AttributeError(
-                f"{name} is set when a sampling is made, and then kept."
-            )
-        super().__setattr__(name, value)
+    @property
+    def n_coordinates(self) -> int:
+        """The number of coordinates d."""
+        return self._probabilities.size
+
+    @property
+    def probabilities(self) -> FloatArray:
+        """p_j = P(j ∈ S), shape (d,)."""
+        return self._probabilities
+
+    @property
+    def coupling(self) -> FloatArray | None:
+        """The vector a that determines pair probabilities, or None if there is none.
+
+        It is in [0, 1]^d and satisfies P(j, k ∈ S) = √(p_j a_j p_k a_k) for all j ≠ k.
+        Single coordinates have a = 0, and the full set has a = 1. If there is such an
+        a, the matrix of pair probabilities is diagonal plus rank one, and the
+        smoothness has a closed form.
+        """
+        return self._coupling
+
+    @property
+    def support(self) -> tuple[IntArray, ...] | None:
+        """Every set of positive probability, or None if there are too many."""
+        return self._support
+
+    @property
+    def set_probabilities(self) -> FloatArray | None:
+        """P(S = U) for each set U of ``support``, or None if ``support`` is None."""
+        return self._set_probabilities
 
     @abstractmethod
     def draw(self, rng: np.random.Generator) -> IntArray:
@@ -325,7 +341,7 @@ class _Listed(Sampling):
             support=support,
             set_probabilities=set_probabilities,
         )
-        self._sets = self.support or ()
+        self._sets = self._support or ()
         self._cumulative = _cumulative(set_probabilities)
 
     def draw(self, rng: np.random.Generator) -> IntArray:
@@ -387,10 +403,14 @@ class _OneBlock(_Listed):
         partition = check_partition(blocks, None, type(self).__name__, "blocks")
         d = sum(block.size for block in partition)
         super().__init__(partition, block_probabilities, d)
-        self.blocks = self._sets  # each block is sorted
         self._label = np.empty(d, dtype=np.intp)
         for label, block in enumerate(partition):
             self._label[block] = label
+
+    @property
+    def blocks(self) -> tuple[IntArray, ...]:
+        """The blocks, each sorted."""
+        return self._sets
 
     def pair_probabilities(self, block: IntArray) -> FloatArray:
         """Return P(j, k ∈ S), which is p_j if j and k share a block, and 0 if not."""
@@ -535,7 +555,12 @@ class ShuffledBlocks(_OneBlock):
         visits = np.array([check_integer(c, f"{name}: counts") for c in given])
         super().__init__(blocks, visits / max(visits.sum(), 1))
         self._cycle = freeze(np.repeat(np.arange(visits.size), visits))
-        self.counts = freeze(visits)
+        self._counts = freeze(visits)
+
+    @property
+    def counts(self) -> IntArray:
+        """Number of visits to each block in a cycle."""
+        return self._counts
 
     def parameters(self) -> dict[str, Any]:
         """Return the constructor's arguments: the blocks and their visits per cycle."""
@@ -573,17 +598,22 @@ class Nice(Sampling):
 
     def __init__(self, n_coordinates: int, tau: int) -> None:
         d = check_integer(n_coordinates, "Nice: n_coordinates")
-        self.tau = check_integer(tau, "Nice: tau", high=d)
-        n_sets = comb(d, self.tau)
+        self._tau = check_integer(tau, "Nice: tau", high=d)
+        n_sets = comb(d, self._tau)
         listed = n_sets <= MAX_SUPPORT
         super().__init__(
-            np.full(d, self.tau / d),
-            coupling=np.full(d, (self.tau - 1) / max(d - 1, 1)),
-            support=[np.array(s) for s in combinations(range(d), self.tau)]
+            np.full(d, self._tau / d),
+            coupling=np.full(d, (self._tau - 1) / max(d - 1, 1)),
+            support=[np.array(s) for s in combinations(range(d), self._tau)]
             if listed
             else None,
             set_probabilities=np.full(n_sets, 1 / n_sets) if listed else None,
         )
+
+    @property
+    def tau(self) -> int:
+        """The size of every set."""
+        return self._tau
 
     def parameters(self) -> dict[str, Any]:
         """Return the constructor's arguments: the number of coordinates and τ."""
@@ -591,7 +621,7 @@ class Nice(Sampling):
 
     def draw(self, rng: np.random.Generator) -> IntArray:
         """Draw τ coordinates without replacement."""
-        chosen = rng.choice(self.n_coordinates, self.tau, replace=False, shuffle=False)
+        chosen = rng.choice(self.n_coordinates, self._tau, replace=False, shuffle=False)
         return np.sort(chosen).astype(np.intp, copy=False)
 
 
@@ -628,8 +658,13 @@ class Independent(Sampling):
             if likelihood is None
             else likelihood / likelihood.sum(),
         )
-        self.inclusion = freeze(pi)  # the same numbers as the coupling
         self._first = _cumulative(first)
+
+    @property
+    def inclusion(self) -> FloatArray:
+        """π, the probabilities before conditioning, shape (d,)."""
+        assert self.coupling is not None
+        return self.coupling
 
     def parameters(self) -> dict[str, Any]:
         """Return the constructor's argument: the probabilities before conditioning."""

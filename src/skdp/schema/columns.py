@@ -123,7 +123,25 @@ class Numeric:
             bins is None or (isinstance(bins, int) and 2 <= bins <= 65000),
             f"bins must be an integer from 2 to 65000, got {bins}.",
         )
-        self._set_facts()  # before the knots are checked, because that needs the span
+        # These facts are set before the knots are checked, because that needs the span.
+        n_knots = self.knots if isinstance(self.knots, int) else None
+        if isinstance(self.knots, tuple):
+            n_knots = len(self.knots)
+        kind = "dense" if n_knots is None else "hats"
+        kind = kind if self.bins is None else "code"
+        width = (self.bins or n_knots or 1) + self.indicator
+        span = self.high - self.low
+        vars(self).update(
+            n_knots=n_knots,
+            kind=kind,
+            width=width,
+            axes=(width,) if kind == "hats" else (),
+            sides=((width, n_knots or 0),) if kind == "hats" else (),
+            default=(
+                self.low / 2 + self.high / 2 if self.missing is None else self.missing
+            ),
+            span=math.log1p(span) if self.scale == "log" else span,
+        )
         if isinstance(self.knots, tuple):
             check(
                 2 <= len(self.knots) <= 1000
@@ -146,27 +164,6 @@ class Numeric:
             self.missing is None or not self.indicator,
             "missing cannot be combined with indicator=True, got "
             f"missing={self.missing}.",
-        )
-
-    def _set_facts(self) -> None:
-        """Set the fields that follow from the arguments."""
-        n_knots = self.knots if isinstance(self.knots, int) else None
-        if isinstance(self.knots, tuple):
-            n_knots = len(self.knots)
-        kind = "dense" if n_knots is None else "hats"
-        kind = kind if self.bins is None else "code"
-        width = (self.bins or n_knots or 1) + self.indicator
-        span = self.high - self.low
-        vars(self).update(
-            n_knots=n_knots,
-            kind=kind,
-            width=width,
-            axes=(width,) if kind == "hats" else (),
-            sides=((width, n_knots or 0),) if kind == "hats" else (),
-            default=(
-                self.low / 2 + self.high / 2 if self.missing is None else self.missing
-            ),
-            span=math.log1p(span) if self.scale == "log" else span,
         )
 
     signed = False
