@@ -121,7 +121,7 @@ def load(name: str) -> tuple[pd.DataFrame, Any, skdp.Schema, np.ndarray]:
         frame = pd.DataFrame(data.columns)
         schema = replace(data.schema, unit=None, target=data.schema.target_column)
         return (
-            frame[schema.inputs],
+            frame[[*schema.inputs]],
             frame["readmitted"].to_numpy(),
             schema,
             (frame["patient_id"].to_numpy()),

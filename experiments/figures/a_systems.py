@@ -106,7 +106,7 @@ def measure(cell: dict[str, Any]) -> Rows:
     """One fit: what it returns, and at one budget what it had reached before."""
     system = modules("systems")[cell["system"]]
     problem, objective = problem_of(cell["table"]), objective_of(cell["table"])
-    if problem.loss.name not in system.LOSSES:
+    if problem.loss.kind not in system.LOSSES:
         return []
     if "seed" not in cell:
         return [measure_bound(system, cell)]

@@ -90,7 +90,7 @@ def equals_reference(
 
 def target_of(loss: losses.Loss) -> Numeric | Categorical:
     """A target that the loss is meant for."""
-    if loss.name in ("logistic", "hinge", "softmax"):
+    if loss.kind in ("logistic", "hinge", "softmax"):
         return Categorical(list(range(max(2, loss.n_outputs))))
     return Numeric(-1.0, 1.0)
 

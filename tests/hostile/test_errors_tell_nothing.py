@@ -85,9 +85,9 @@ def schema_of(loss):
 
 
 def problem_of(table, loss, neighbours, *, n_rows=None, max_weight=1.0, weighted=False):
-    schema = schema_of(loss.name)
+    schema = schema_of(loss.kind)
     target = table["y"]
-    if loss.name in CLASSES:
+    if loss.kind in CLASSES:
         known = np.isin(target, [0.0, 1.0, 2.0])
         target = Coded(
             np.where(known, np.nan_to_num(target, posinf=0), -1).astype(int), [0, 1, 2]
@@ -184,7 +184,7 @@ def test_solvers(name, kind):
 HINGES = (losses.SmoothedHinge(0.01), losses.Huber(0.001), losses.Poisson(50.0))
 
 
-@pytest.mark.parametrize("loss", HINGES, ids=lambda loss: loss.name)
+@pytest.mark.parametrize("loss", HINGES, ids=lambda loss: loss.kind)
 @pytest.mark.parametrize("name", ["output_perturbation", "objective_perturbation"])
 @pytest.mark.parametrize("part", [1.0, 0.5, 0.0])
 def test_ridges_at_and_below_what_is_allowed(name, loss, part):

@@ -42,7 +42,7 @@ ERROR = {
 
 def targets(loss, n, rng):
     """Targets as chunks store them: codes, or integers up to 2¹⁴."""
-    if loss.name in ("logistic", "hinge", "softmax"):
+    if loss.kind in ("logistic", "hinge", "softmax"):
         return rng.integers(0, max(2, loss.n_outputs), n)
     edges = [0, 1, 2**13, 2**14 - 1, 2**14]
     return np.concatenate([edges, rng.integers(0, 2**14 + 1, n - 5)]).astype(np.int16)
@@ -63,7 +63,7 @@ def directions(loss):
 
 
 def test_registry_is_what_users_import():
-    assert [LOSSES[name]().name for name in LOSSES] == list(LOSSES)
+    assert [LOSSES[name]().kind for name in LOSSES] == list(LOSSES)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -90,14 +90,14 @@ def test_slope_is_the_derivative_of_the_value(name):
 @pytest.mark.parametrize("name", ALL)
 def test_slope_agrees_with_a_formula_of_its_own(name):
     loss, margin, target = sample(name)
-    if loss.name == "logistic":
+    if loss.kind == "logistic":
         truth = 1 / (1 + np.exp(-margin)) - target[:, None]
-    elif loss.name == "softmax":
+    elif loss.kind == "softmax":
         odds = np.exp(margin)
         truth = odds / odds.sum(axis=1, keepdims=True) - np.eye(loss.n_outputs)[target]
-    elif loss.name == "poisson":
+    elif loss.kind == "poisson":
         truth = np.exp(margin) - target[:, None] / 2**14
-    elif loss.name == "hinge":
+    elif loss.kind == "hinge":
         sign = np.where(target == 1, 1.0, -1.0)[:, None]
         gap = (1 - sign * margin) / loss.width
         truth = np.where(gap <= 0, 0.0, np.where(gap >= 1, -sign, -sign * gap))
@@ -126,7 +126,7 @@ def test_slopes_are_monotone_and_no_steeper_than_the_curvature(name):
     """
     loss, margin, target = sample(name)
     rng = np.random.default_rng(0)
-    room = ERROR[name] if loss.name == "softmax" else 1e-12
+    room = ERROR[name] if loss.kind == "softmax" else 1e-12
     for size in (1e-3, 0.1, 3.0):
         step = rng.normal(size=margin.shape) * size
         turn = loss.slope(margin + step, target) - loss.slope(margin, target)
@@ -146,7 +146,7 @@ def test_curvature_is_reached(name):
     direction = margin[-1] - margin[0]
     direction /= np.linalg.norm(direction)
     largest = 0.0
-    for y in (0, 1, 2**14)[: 2 if loss.name in ("logistic", "hinge", "softmax") else 3]:
+    for y in (0, 1, 2**14)[: 2 if loss.kind in ("logistic", "hinge", "softmax") else 3]:
         slope = loss.slope(margin, np.full(6001, y)) @ direction
         largest = max(
             largest, float((np.diff(slope) / np.diff(margin @ direction)).max())

@@ -219,7 +219,7 @@ def test_rows_without_an_id_are_not_encoded():
 @pytest.mark.parametrize("loss", [Logistic(), Squared()])
 @pytest.mark.parametrize("neighbours", NEIGHBOURS)
 def test_the_constant_model_of_a_fit_is_bounded_by_persons(loss, neighbours):
-    schema = schema_of("plain", "squared" if loss.name == "squared" else "logistic")
+    schema = schema_of("plain", "squared" if loss.kind == "squared" else "logistic")
     row = {"x": 1.0, "job": 0, "target": 0, "weight": 1.0}
     engine, asked = engine_of([[row] * 7, [row]], schema), []
 

@@ -1,8 +1,11 @@
 """The schema refuses what is public and wrong, and its layout bounds every row."""
 
+import copy
 import itertools
 import math
+import pickle
 import re
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from skdp.schema import (
     Group,
     Layout,
     Numeric,
+    Pair,
     Schema,
     Vector,
     level_key,
@@ -239,10 +243,52 @@ def test_the_layout_names_every_coordinate_once():
     assert layout.absolute_sum == pytest.approx(1 + 2**0.5 + 1 + 1 + 2**0.5 + 1)
     assert schema.layout(False).labels == layout.labels[:-1]
     assert layout.row_norm == 3.0
-    assert schema.inputs == ["x", "gap", "bins", "job", "t0", "t1"]
+    assert schema.inputs == ("x", "gap", "bins", "job", "t0", "t1")
     assert (schema.target_name, schema.target_column) == ("y", Numeric(0, 1))
     bare = Schema(columns, target=Numeric(0, 2))
     assert (bare.target_name, bare.target_column) == (None, Numeric(0, 2))
+
+
+COPIES = [copy.copy, copy.deepcopy, replace, lambda x: pickle.loads(pickle.dumps(x))]
+
+
+@pytest.mark.parametrize(
+    "copied", COPIES, ids=["copy", "deepcopy", "replace", "pickle"]
+)
+def test_copies_have_the_same_facts_and_read_only_arrays(copied):
+    columns = {
+        "x": Numeric(1, 4, "log", knots=3, indicator=True),
+        "gap": Numeric(0, 1),
+        "job": Categorical(["a", "b"], other="b"),
+        "text": Vector(["t0", "t1"]),
+        "both": Pair("x", "job", knots=4),
+    }
+    schema = Schema(columns, target=("y", Numeric(0, 1)), unit=["p", "q"])
+    layout = schema.layout()
+    for made in (schema, *schema.columns.values(), layout, *layout.groups):
+        facts = [one.name for one in fields(made) if not one.init]
+        same = copied(made)
+        assert facts
+        assert (same, repr(same)) == (made, repr(made))
+        for name in facts:
+            value = getattr(same, name)
+            np.testing.assert_equal(value, getattr(made, name))
+            assert name not in repr(made)
+            for array in value if isinstance(value, tuple) else (value,):
+                assert not isinstance(array, np.ndarray) or not array.flags.writeable
+
+
+def test_a_changed_description_has_its_own_facts():
+    curve = Numeric(0, 8, knots=5)
+    bins = replace(curve, knots=None, bins=3, low=2, indicator=True)
+    assert (curve.kind, curve.n_knots, curve.width, curve.axes) == ("hats", 5, 5, (5,))
+    assert (curve.sides, curve.default, curve.span) == (((5, 5),), 4.0, 8)
+    assert (bins.kind, bins.n_knots, bins.width, bins.axes) == ("code", None, 4, ())
+    assert (bins.sides, bins.default, bins.span) == ((), 5.0, 6)
+    layout = Schema({"x": curve}, unit="p").layout()
+    row = replace(layout, unit=None, groups=layout.groups[1:])
+    assert (layout.counted, layout.n_features) == ("persons", 6)
+    assert (row.counted, row.n_features, row.absolute_sum) == ("rows", 1, 1.0)
 
 
 def random_layout(draw, row_norm):

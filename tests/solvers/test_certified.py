@@ -50,7 +50,7 @@ def exact_gradient(problem, quadratic, linear, w):
             else:
                 x += [Fraction(int(v), 1 << 14) for v in part[i]]
         margin = sum(a * Fraction(b) for a, b in zip(x, w, strict=True))
-        if problem.loss.name == "squared":
+        if problem.loss.kind == "squared":
             y = Fraction(2 * int(chunk.target[i]), 1 << 14) - 1
             slope = max(-2, min(2, margin - y))
         else:

@@ -29,7 +29,7 @@ EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.4)
 
 def line(loss, n_rows=3, neighbours="zero-out"):
     """A table of one column, no intercept."""
-    classes = loss.name in ("logistic", "hinge")
+    classes = loss.kind in ("logistic", "hinge")
     target = Categorical(["a", "b"]) if classes else Numeric(0, 1)
     schema = Schema({"x": Numeric(0, 1)}, target=target)
     labels = np.zeros(n_rows, dtype=int)
@@ -74,7 +74,7 @@ def excesses(loss, tables, settings, mu, noise=1.0):
 
 
 def pairs(loss, neighbours):
-    top = 1 if loss.name in ("logistic", "hinge") else 1 << 14
+    top = 1 if loss.kind in ("logistic", "hinge") else 1 << 14
     for others in ([], [(1.0, 0)], [(1.0, top), (0.5, 0)]):
         for x in (1.0, 0.3):
             for y in (0, top):

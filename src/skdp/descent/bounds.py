@@ -44,6 +44,7 @@ from numpy.typing import ArrayLike, NDArray
 from skdp.descent.samplings import Sampling, check_positive
 from skdp.privacy.accountant import check_range, gdp_mu
 from skdp.schema import check
+from skdp.schema.validation import fact
 
 __all__ = [
     "Budget",
@@ -150,6 +151,8 @@ class Budget:
     delta: float
     neighbours: str = "replace-one"
     calibration: str = "exact"
+    #: The Gaussian-DP parameter of the whole run.
+    mu: float = fact()
 
     def __post_init__(self) -> None:
         check_sizes("Budget", n_rows=self.n_rows, epsilon=self.epsilon)
@@ -166,14 +169,12 @@ class Budget:
             f"Budget: calibration must be one of {_CALIBRATIONS}, got "
             f"{self.calibration!r}.",
         )
-        _ = self.mu  # the accountant checks the range of ε
-
-    @property
-    def mu(self) -> float:
-        """Gaussian-DP parameter of the whole run."""
+        # The accountant checks the range of ε.
         if self.calibration == "exact":
-            return float(gdp_mu(self.epsilon, self.delta))
-        return 1.0 / paper_noise_multiplier(self.epsilon, self.delta, 1)
+            mu = float(gdp_mu(self.epsilon, self.delta))
+        else:
+            mu = 1.0 / paper_noise_multiplier(self.epsilon, self.delta, 1)
+        vars(self).update(mu=mu)
 
     @property
     def noise_scale(self) -> float:

@@ -98,7 +98,7 @@ def choose_curves(
     # Measured without curves, which would lower the signal. The number of knots would
     # then depend on itself.
     lines = draw_lines(schema)
-    signal = rows / _bound_rows(lines) / math.sqrt(lines.layout().n_features)
+    signal = rows / _bound_rows(lines) / math.sqrt(lines.width + 1)
     ratio = CLASS_INTERVALS if loss.n_classes else NUMBER_INTERVALS
     chosen = choose_n_knots(signal, rows, ratio)
     for name, column in columns.items():
@@ -127,10 +127,12 @@ def choose_curves(
             break
         # Coarser surfaces for all pairs are better than finer ones for some of them:
         # which pairs matter cannot be asked of the records for free.
-        while size > 3 and _count(joined) > MOST_COORDINATES:
+        while size > 3 and Schema(joined).width >= MOST_COORDINATES:
             size -= 1
             joined = _join_pairs(columns, added, size)
-        reason, fits = _judge_pairs(added, _count(joined), rows / squared, least, size)
+        reason, fits = _judge_pairs(
+            added, Schema(joined).width + 1, rows / squared, least, size
+        )
         if fits:
             break
         joined = _join_pairs(columns, [], size)
@@ -286,11 +288,6 @@ def _join_pairs(
             name += "_"
         made[name] = Pair(first, second, knots=size)
     return made
-
-
-def _count(columns: dict[str, Column]) -> int:
-    """Return the number of coordinates, with the intercept."""
-    return Schema(columns).layout().n_features
 
 
 def _judge_pairs(

@@ -19,6 +19,7 @@ from skdp.models.losses import LOSSES
 from skdp.privacy import accountant
 from skdp.privacy.queries import Neighbours, count_changes
 from skdp.schema import count_in_words, name_record
+from skdp.schema.validation import fact
 
 # ---- Define measured constants, which turn linearised costs into costs of real fits
 #
@@ -172,11 +173,11 @@ class Forecast:
     low: float
     high: float
     sampling_excess: float
+    #: The sum of the costs of privacy and of sampling.
+    excess: float = fact()
 
-    @property
-    def excess(self) -> float:
-        """The sum of the costs of privacy and of sampling."""
-        return self.privacy_excess + self.sampling_excess
+    def __post_init__(self) -> None:
+        vars(self).update(excess=self.privacy_excess + self.sampling_excess)
 
 
 def forecast(plan: Plan) -> Forecast:
@@ -253,7 +254,7 @@ def describe_plan(plan: Plan) -> str:
     """Describe a plan and its expected cost in words."""
     columns = sum(group.kind != "ones" for group in plan.layout.groups)
     lines = [
-        f"{plan.loss.name} model of {count_in_words(columns, 'column')}, "
+        f"{plan.loss.kind} model of {count_in_words(columns, 'column')}, "
         f"{count_in_words(plan.layout.n_features, 'coefficient')}, "
         f"{count_in_words(f'{plan.n_rows:,}', name_record(plan.layout.unit))}",
         f"budget: ε = {plan.epsilon:g}, δ = {plan.delta:g}, "

@@ -31,6 +31,7 @@ from skdp.models.penalties import Penalty, iterate
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, Layout, check
+from skdp.schema.validation import fact
 
 # ---- Whiten rows by a released Gram matrix
 
@@ -417,10 +418,14 @@ class Matrix(Geometry):
     scaled: bool = False
     level_share: float = 0.0
     level_cap: float = math.inf
+    #: The share of the budget (of μ²) that is not spent on steps.
+    share: float = fact()
     kind = "matrix"
     title = "in the metric of a released Gram matrix"
 
     def __post_init__(self) -> None:
+        share = self.gram_share + self.target_share + self.level_share
+        vars(self).update(share=share)
         for name, low, high in (
             ("radius", 0.0, math.inf),
             ("floor", 0.0, math.inf),
@@ -446,11 +451,6 @@ class Matrix(Geometry):
             self.target_share > 0 or not self.scaled,
             "scaled=True requires target_share > 0.",
         )
-
-    @property
-    def share(self) -> float:  # type: ignore[override]  # read-only
-        """The share of the budget (of μ²) that is not spent on steps."""
-        return self.gram_share + self.target_share + self.level_share
 
     def scale_caps(self, max_weight: float) -> Matrix:
         """Return the geometry with its cap multiplied by `max_weight`."""

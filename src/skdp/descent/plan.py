@@ -31,6 +31,7 @@ from skdp.schema import (
     count_in_words,
     name_record,
 )
+from skdp.schema.validation import fact
 
 # ---- Check that a penalty is separable, so that steps may move a part of the weights
 
@@ -164,6 +165,9 @@ class Plan:
     assumptions: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     engine: str = "auto"
+    #: About how many numbers engines compute from the rows in a run. If persons may
+    #: have several rows, this is not known (infinity).
+    n_computed: float = fact()
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta, self.n_rows)
@@ -188,6 +192,12 @@ class Plan:
             self.loss.n_outputs,
             self.geometry.is_diagonal,
         )
+        d, steps = self.layout.n_features, self.n_steps * self.n_restarts
+        per_row = steps * self.loss.n_outputs * (d + SLOPE_ENTRIES) + d**2
+        known = self.layout.unit is None
+        vars(self).update(
+            n_computed=float(self.n_rows) * per_row if known else math.inf
+        )
 
     def noise_multiplier(self, budget: float) -> float:
         """Return the noise multiplier of every step in a run that may spend `budget`.
@@ -201,17 +211,6 @@ class Plan:
         if self.calibration == "exact" or not exact:
             return exact
         return paper_noise_multiplier(self.epsilon, self.delta, releases)
-
-    def count_entries(self) -> float:
-        """Return about how many numbers engines compute from the rows in a run.
-
-        If persons may have several rows, this is not known (infinity).
-        """
-        if self.layout.unit is not None:
-            return math.inf
-        d, steps = self.layout.n_features, self.n_steps * self.n_restarts
-        per_row = steps * self.loss.n_outputs * (d + SLOPE_ENTRIES) + d**2
-        return float(self.n_rows) * per_row
 
     def make_task(
         self,
@@ -442,9 +441,10 @@ def release_row_count(
     charged to `record`. Pass the same record to `run`.
     """
     check_record_unit(record, records.layout)
+    query = name_row_count(records.layout.counted)
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
     counted = queries.counts(engine(records), 1, record.neighbours)
-    total = replace(counted, query=name_row_count(records.layout.counted))
+    total = replace(counted, query=query)
     released = release(total, z, noise or Randomness(), record)
     # The noise may make it zero or negative, and every mean divides by it.
     return max(1, round(float(released.values[0])))

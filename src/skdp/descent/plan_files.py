@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from skdp.descent import algorithm1, bounds, matrix, samplings, sketches  # noqa: F401 (registers)
 from skdp.descent.geometry import Geometry
@@ -16,11 +16,32 @@ from skdp.descent.plan import Plan
 from skdp.models.losses import Loss
 from skdp.models.penalties import Penalty
 from skdp.privacy.queries import Neighbours
-from skdp.schema import Layout, check
+from skdp.schema import Group, Layout, check
 from skdp.typed_files import Count, Epsilon, Form, parse_json, refuse, to_json
 
 FORMAT = 1
 _WHAT = f"This is not a plan of format {FORMAT}"
+
+
+class GroupForm(Form, frozen=True, kw_only=True):
+    """The keys and types of a saved `Group`."""
+
+    name: str
+    kind: Literal["ones", "dense", "code", "hats"]
+    start: int
+    labels: tuple[str, ...]
+    signed: bool = False
+    axes: tuple[int, ...] = ()
+    scale: float = 1.0
+    sides: tuple[tuple[int, int], ...] = ()
+
+
+class LayoutForm(Form, frozen=True, kw_only=True):
+    """The keys and types of a saved `Layout`."""
+
+    groups: tuple[GroupForm, ...]
+    row_norm: float | None = None
+    unit: str | None = None
 
 
 class PlanForm(Form, frozen=True, kw_only=True):
@@ -39,7 +60,7 @@ class PlanForm(Form, frozen=True, kw_only=True):
     calibration: Literal["exact", "paper"]
     average: str
     assumptions: list[str]
-    layout: Layout
+    layout: LayoutForm
     loss: dict[str, Any]
     penalty: dict[str, Any]
     sampling: dict[str, Any]
@@ -73,9 +94,10 @@ def dump_plan(plan: Plan) -> str:
 
 def _write_layout(layout: Layout) -> dict[str, Any]:
     """Return a layout as a dict, without unused fields of curves, pairs and units."""
-    state = asdict(layout)
+    state = _list_given(layout)
     if layout.unit is None:
         del state["unit"]
+    state["groups"] = [_list_given(group) for group in layout.groups]
     for group in state["groups"]:
         for name in ("axes", "sides"):
             if not group[name]:
@@ -83,6 +105,11 @@ def _write_layout(layout: Layout) -> dict[str, Any]:
         if group["scale"] == 1.0:
             del group["scale"]
     return state
+
+
+def _list_given(made: Layout | Group) -> dict[str, Any]:
+    """Return the arguments from which a layout or a group was made."""
+    return {one.name: getattr(made, one.name) for one in fields(made) if one.init}
 
 
 def parse_plan(text: str) -> Plan:
@@ -115,7 +142,7 @@ def plan_summary(plan: Any) -> dict[str, Any]:
         "delta": plan.delta,
         "neighbours": plan.neighbours,
         "calibration": plan.calibration,
-        "loss": plan.loss.name,
+        "loss": plan.loss.kind,
         "slope_bound": plan.loss.slope_bound,
         "sampling": type(plan.sampling).__name__,
         "geometry": type(plan.geometry).__name__,
@@ -167,13 +194,16 @@ def summary_digest(summary: dict[str, Any]) -> str:
 
 
 def _read_plan(form: PlanForm) -> Plan:
+    given = form.layout
+    groups = tuple(Group(**structs.asdict(group)) for group in given.groups)
+    layout = Layout(groups=groups, row_norm=given.row_norm, unit=given.unit)
     geometry = Geometry.from_dict(_read_part(form.geometry))
-    directions = geometry.count_directions(form.layout)
+    directions = geometry.count_directions(layout)
     # A sampling makes arrays of the size that the file states.
     stated = form.sampling.get("n_coordinates", directions)
     check(stated == directions, f"its sampling must have {directions} coordinates")
     return Plan(
-        layout=form.layout,
+        layout=layout,
         loss=Loss.from_dict(_read_part(form.loss)),
         n_rows=form.n_rows,
         epsilon=float(form.epsilon),

@@ -96,7 +96,8 @@ def choose_n_steps(loss: Loss, noiseless: bool = False) -> int:
     noise. A run without noise gains nothing from stopping early, so it takes 4 times as
     many steps, and at least 500.
     """
-    n_steps = math.ceil(N_STEPS * loss.curvature / loss.usual_curvature)
+    usual = loss.usual_curvature or loss.curvature
+    n_steps = math.ceil(N_STEPS * loss.curvature / usual)
     return max(4 * n_steps, NOISELESS_STEPS) if noiseless else n_steps
 
 

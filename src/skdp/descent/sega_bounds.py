@@ -23,6 +23,7 @@ import numpy as np
 from skdp.descent.bounds import Budget, Rate
 from skdp.descent.samplings import Sampling
 from skdp.schema import FloatArray, IntArray, check
+from skdp.schema.validation import fact
 
 #: Values of the damping that `choose_sega_rate` tries.
 DAMPINGS = tuple(k / 20 for k in range(1, 21))
@@ -59,6 +60,9 @@ class Sega:
     modulus: float = 0.0
     ridge: float = 0.0
     share: float = 0.0
+    #: The decay ρ, with 1 - ρ = (1 - sμ)/(1 + λ), where s is `share`, μ is `modulus`
+    #: and λ is `ridge`. Iterate k has weight (1 - ρ)^(-k) in the average.
+    decay: float = fact()
 
     def __post_init__(self) -> None:
         for name in ("probabilities", "smoothness", "metric"):
@@ -73,8 +77,10 @@ class Sega:
             min(self.modulus, self.ridge) >= 0 and 0 <= self.share < 1,
             "modulus and ridge must be at least 0, and share must be in [0, 1).",
         )
+        decay = 1.0 - (1.0 - self.share * self.modulus) / (1.0 + self.ridge)
+        vars(self).update(decay=decay)
         check(
-            bool(self.decay < alpha * p.min()),
+            bool(decay < alpha * p.min()),
             f"The decay ({self.decay:g}) must be below `damping` times the smallest "
             f"probability ({alpha * p.min():g}). Reduce `share`, `modulus` or `ridge`.",
         )
@@ -84,15 +90,6 @@ class Sega:
             and bool(np.all(self.metric > self.smoothness)),
             "metric must be at least `least_metric` and greater than smoothness.",
         )
-
-    @property
-    def decay(self) -> float:
-        """The decay ρ. Iterate k has weight (1 - ρ)^(-k) in the average.
-
-        It satisfies 1 - ρ = (1 - sμ)/(1 + λ), where s is `share`, μ is `modulus` and λ
-        is `ridge`.
-        """
-        return 1.0 - (1.0 - self.share * self.modulus) / (1.0 + self.ridge)
 
     def compute_start(self, displacement: FloatArray, memory: FloatArray) -> float:
         """Return V0, the distance of the start from the solution.

@@ -20,6 +20,7 @@ from skdp.descent.samplings import LAWS, FollowingLaw, Law
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, Layout, check
+from skdp.schema.validation import fact
 
 __all__ = ["Sketched", "bound_image", "randomised_hadamard"]
 
@@ -113,6 +114,8 @@ class Sketched(Geometry):
     law: Law = "fixed"
     explore: float = 0.5
     weighted: bool = False
+    #: The share of the budget (of μ²) that is not spent on steps.
+    share: float = fact()
     kind = "sketched"
     title = "along the rows of a public or released matrix"
 
@@ -147,11 +150,7 @@ class Sketched(Geometry):
             0 < self.explore <= 1,
             f"explore must be above 0 and at most 1, got {self.explore}.",
         )
-
-    @property
-    def share(self) -> float:  # type: ignore[override]  # read-only
-        """The share of the budget (of μ²) that is not spent on steps."""
-        return self.gram_share
+        vars(self).update(share=self.gram_share)
 
     def count_directions(self, layout: Layout) -> int:
         """Return the number of rows of Q, from which the sampling draws."""

@@ -593,7 +593,7 @@ class PrivateLinearModel(
             plan = scale_caps(plan, self.max_weight)
         if records.elsewhere:
             plan = replace(plan, engine="dask")
-        elif small := choose_small_engine(self.engine, plan.count_entries()):
+        elif small := choose_small_engine(self.engine, plan.n_computed):
             plan, engine = replace(plan, engine="reference"), small
         else:
             plan = replace(plan, engine=self.engine)

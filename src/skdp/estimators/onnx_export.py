@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -115,7 +115,7 @@ def _holds_texts(column: Any) -> bool:
 class _Graph:
     """Collect the nodes of a graph in order, and give each output an unused name."""
 
-    def __init__(self, taken: list[str]) -> None:
+    def __init__(self, taken: Sequence[str]) -> None:
         self._onnx = _import_library("onnx")
         self._taken = {*taken, "X"}
         self._numbers = itertools.count()

@@ -48,9 +48,9 @@ def check_solver(model: Any, loss: Loss, table: Any = None) -> None:
         f"{_list_summing(loss)}.",
     )
     check(
-        not solver.losses or loss.name in solver.losses,
+        not solver.losses or loss.kind in solver.losses,
         f"solver={model.solver!r} supports only the loss {' or '.join(solver.losses)}, "
-        f"got {loss.name} from {type(model).__name__}.",
+        f"got {loss.kind} from {type(model).__name__}.",
     )
     for name, default in (("sampling", "auto"), ("geometry", "auto")):
         check(
@@ -106,7 +106,7 @@ def run_solver(
     plan = {
         "solver": model.solver,
         "n_rows": int(n_rows),
-        "loss": loss.name,
+        "loss": loss.kind,
         "slope_bound": loss.slope_bound,
         "max_weight": float(records.max_weight),
         "l1": net.l1,
@@ -131,7 +131,7 @@ def _list_summing(loss: Loss) -> list[str]:
     """Return the solvers for a loss that only need sums over rows."""
     from skdp.solvers import SOLVERS
 
-    fit = {n: s for n, s in SOLVERS.items() if not s.losses or loss.name in s.losses}
+    fit = {n: s for n, s in SOLVERS.items() if not s.losses or loss.kind in s.losses}
     return [OWN, *(name for name, solver in fit.items() if not solver.reads_rows)]
 
 

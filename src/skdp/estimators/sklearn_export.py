@@ -111,7 +111,7 @@ def make_pipeline(model: Any) -> Pipeline:
 
 
 def _join_columns(
-    parts: dict[str, tuple[RenderedColumn, list[Any]]], names: list[str] | None
+    parts: dict[str, tuple[RenderedColumn, list[Any]]], names: tuple[str, ...] | None
 ) -> ColumnTransformer:
     """Join the transformers of all columns, and fit the result to example rows."""
     listed = [

@@ -50,7 +50,8 @@ def _to_lists(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_to_lists(part) for part in value]
     if is_dataclass(value):
-        parts = [[f.name, _to_lists(getattr(value, f.name))] for f in fields(value)]
+        given = [field.name for field in fields(value) if field.init]
+        parts = [[name, _to_lists(getattr(value, name))] for name in given]
         return [type(value).__name__, parts]
     return level_key(value)
 
@@ -97,9 +98,8 @@ def _to_json_types(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_to_json_types(part) for part in value]
     if is_dataclass(value):
-        parts = [
-            [f.name, _to_json_types(getattr(value, f.name))] for f in fields(value)
-        ]
+        given = [field.name for field in fields(value) if field.init]
+        parts = [[name, _to_json_types(getattr(value, name))] for name in given]
         return [type(value).__name__, parts]
     # Python refuses to write very long integers in decimal digits.
     short = not isinstance(value, int) or value.bit_length() <= 10_000

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from skdp.models.registry import Registered
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import FloatArray, check
+from skdp.schema.validation import fact
 
 # ---- Define the formulas for slopes, which give the same bits on every engine
 #
@@ -158,7 +159,7 @@ class Loss(Registered, ABC):
     Attributes
     ----------
     kind : str
-        The name of the loss in `LOSSES` and in saved models.
+        The name of the loss in `LOSSES`, in messages and in saved models.
     n_outputs : int
         The number k of columns of margins and slopes, which have shape (n, k).
     n_classes : int
@@ -167,8 +168,8 @@ class Loss(Registered, ABC):
         Bound β on the second derivative in the margin.
     slope_bound : float
         Bound on the norm of a record's slopes.
-    usual_curvature : float
-        The second derivative that most rows have at their margins, by default
+    usual_curvature : float or None
+        The second derivative that most rows have at their margins, or None if it is
         `curvature`. It helps to choose the number of steps and is never used as a
         bound.
     target_law : {"bernoulli", "multinomial", "normal", "poisson"} or None
@@ -189,6 +190,7 @@ class Loss(Registered, ABC):
     n_outputs: int = 1
     n_classes: int = 0
     curvature: float
+    usual_curvature: float | None = None
     slope_bound: float
     target_law: ClassVar[
         Literal["bernoulli", "multinomial", "normal", "poisson"] | None
@@ -200,16 +202,6 @@ class Loss(Registered, ABC):
         "Standard errors are not available for this loss, because it is not a "
         "likelihood."
     )
-
-    @property
-    def name(self) -> str:
-        """The name of the loss that messages show."""
-        return self.kind
-
-    @property
-    def usual_curvature(self) -> float:
-        """The second derivative that most rows have at their margins."""
-        return self.curvature
 
     @property
     @abstractmethod
@@ -274,8 +266,14 @@ class Softmax(Loss):
     """
 
     n_outputs: int = 3
+    #: The number of classes, which equals the number of outputs.
+    n_classes: int = fact()
     kind = "softmax"
     curvature = 0.5
+    #: The curvature of a logistic loss for one class against all others. The curvature
+    #: of this loss can be up to ½, but only if two classes are equally likely and the
+    #: others have probability zero.
+    usual_curvature = 0.25
     slope_bound = math.sqrt(2.0)
     canonical = True
     target_law = "multinomial"
@@ -286,20 +284,7 @@ class Softmax(Loss):
             self.n_outputs >= 2,
             f"Softmax needs at least 2 classes, got {self.n_outputs}.",
         )
-
-    @property
-    def n_classes(self) -> int:  # type: ignore[override]  # read-only
-        """The number of classes, which equals the number of outputs."""
-        return self.n_outputs
-
-    @property
-    def usual_curvature(self) -> float:
-        """The curvature ¼ of a logistic loss for one class against all others.
-
-        The curvature of this loss can be up to ½, but only if two classes are equally
-        likely and the others have probability zero.
-        """
-        return 0.25
+        vars(self).update(n_classes=self.n_outputs)
 
     @property
     def formula(self) -> SlopeFormula:
@@ -376,6 +361,8 @@ class SmoothedHinge(Loss):
     """
 
     width: float = 0.5
+    #: The curvature 1/width of the parabola.
+    curvature: float = fact()
     kind = "hinge"
     n_classes = 2
     slope_bound = 1.0
@@ -387,11 +374,7 @@ class SmoothedHinge(Loss):
             0 < self.width < math.inf,
             f"SmoothedHinge needs a finite width > 0, got {self.width}.",
         )
-
-    @property
-    def curvature(self) -> float:  # type: ignore[override]  # read-only
-        """The curvature 1/width of the parabola."""
-        return 1.0 / self.width
+        vars(self).update(curvature=1.0 / self.width)
 
     @property
     def formula(self) -> SlopeFormula:
@@ -421,6 +404,14 @@ class Poisson(Loss):
     """
 
     slope_bound: float = 1.0
+    #: The bound slope_bound + 1 on the second derivative. Where the slope is not
+    #: clipped, the second derivative is exp(m). Elsewhere it is zero.
+    curvature: float = fact()
+    #: The second derivative is exp(m), the predicted mean divided by the largest count.
+    #: On the tables that were tried, its usual value was lower than ⅓, between 1/23 and
+    #: 1/9, and 320 to 640 steps gave the best fits. With the default `slope_bound`, the
+    #: value ⅓ gives 480 steps.
+    usual_curvature = 1 / 3
     kind = "poisson"
     canonical = True
     target_law = "poisson"
@@ -431,26 +422,7 @@ class Poisson(Loss):
             0 < self.slope_bound <= 1000,
             f"Poisson needs 0 < slope_bound ≤ 1000, got {self.slope_bound}.",
         )
-
-    @property
-    def curvature(self) -> float:  # type: ignore[override]  # read-only
-        """The bound slope_bound + 1 on the second derivative.
-
-        Where the slope is not clipped, the second derivative is exp(m). Elsewhere it is
-        zero.
-        """
-        return self.slope_bound + 1.0
-
-    @property
-    def usual_curvature(self) -> float:
-        """The value ⅓, which was chosen because it leads to 480 steps by default.
-
-        The second derivative is exp(m), the predicted mean divided by the largest
-        count. On the tables that were tried, its usual value was lower than ⅓, between
-        1/23 and 1/9, and 320 to 640 steps gave the best fits. With the default
-        `slope_bound`, the value ⅓ gives 480 steps.
-        """
-        return 1 / 3
+        vars(self).update(curvature=self.slope_bound + 1.0)
 
     @property
     def formula(self) -> SlopeFormula:

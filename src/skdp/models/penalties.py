@@ -13,6 +13,7 @@ from scipy.optimize import brentq, isotonic_regression
 
 from skdp.models.registry import Registered
 from skdp.schema import FloatArray, IntArray, check
+from skdp.schema.validation import fact
 
 # ---- Compute proximal maps of penalties that couple coordinates, exactly
 #
@@ -196,11 +197,7 @@ class Penalty(Registered, ABC):
 
     separable: ClassVar[bool] = True
     trusted: ClassVar[bool] = False
-
-    @property
-    def is_ridge(self) -> bool:
-        """Whether the penalty is quadratic."""
-        return False
+    is_ridge: bool = False
 
     def quadratic(self, at: IntArray) -> FloatArray:
         """Return λ ≥ 0 (len(at),) such that ψ(w) - ½ Σ_j λ_j w_j² is convex."""
@@ -239,6 +236,8 @@ class ElasticNet(Penalty):
     l1: float = 0.0
     l2: float = 0.0
     penalised: FloatArray | None = None
+    #: Whether there is no ℓ₁ term.
+    is_ridge: bool = fact()
     kind = "elastic-net"
     trusted = True
 
@@ -250,11 +249,7 @@ class ElasticNet(Penalty):
             0 <= self.l1 < math.inf and 0 <= self.l2 < math.inf,
             f"l1 and l2 must be finite and at least 0, got {self.l1} and {self.l2}.",
         )
-
-    @property
-    def is_ridge(self) -> bool:
-        """Whether there is no ℓ₁ term."""
-        return self.l1 == 0
+        vars(self).update(is_ridge=bool(self.l1 == 0))
 
     def quadratic(self, at: IntArray) -> FloatArray:
         """Return l2 for penalised coordinates and 0 for the others."""

@@ -40,13 +40,15 @@ class Registered:
     def parameters(self) -> dict[str, Any]:
         """Return the arguments with which the constructor makes an equal object.
 
-        For a dataclass, these are its fields. Other classes must override this method.
+        For a dataclass, these are its fields, except those that follow from others.
+        Other classes must override this method.
         """
         check(
             is_dataclass(self),
             f"{type(self).__name__} cannot be saved, because it has no parameters().",
         )
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]  # checked above
+        given = [f.name for f in fields(self) if f.init]  # type: ignore[arg-type]  # checked above
+        return {name: getattr(self, name) for name in given}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the kind and the parameters as a dict of plain values."""

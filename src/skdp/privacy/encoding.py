@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 
 from skdp.privacy import grid
 from skdp.schema import Categorical, Column, Layout, Numeric, Schema, Vector, check
+from skdp.schema.validation import fact
 
 AnyArray = npt.NDArray[Any]
 #: Groups with at least this many columns are stored as sparse matrices.
@@ -97,15 +98,13 @@ class Records:
     layout: Layout
     chunks: tuple[Chunk, ...]
     max_weight: float = 1.0
+    #: The integer that stands for one whole record in counts. It is 1, or 2²⁰ if there
+    #: is a unit, because a person's rows then count as fractions of a record.
+    one: int = fact()
 
-    @property
-    def one(self) -> int:
-        """The integer that stands for one whole record in counts.
-
-        It is 1, or 2²⁰ if there is a unit, because a person's rows then count as
-        fractions of a record.
-        """
-        return 1 if self.layout.unit is None else 1 << grid.UNIT_BITS
+    def __post_init__(self) -> None:
+        one = 1 if self.layout.unit is None else 1 << grid.UNIT_BITS
+        vars(self).update(one=one)
 
     def find_share(self, chunk: Chunk) -> int:
         """Return the number of parts that each row of a chunk counts as.
@@ -176,7 +175,7 @@ def encode(
     check(0 < max_weight < 1e30, f"max_weight must be in (0, 1e30), got {max_weight}.")
     check(
         not schema.unresolved,
-        f"knots of {schema.unresolved[:1]} must be an integer, got 'auto'. Only "
+        f"knots of {[*schema.unresolved[:1]]} must be an integer, got 'auto'. Only "
         "estimators and skdp.plan replace 'auto' by a number.",
     )
     most = np.float32(max_weight)  # lowered below if rounding put it above the bound

@@ -22,6 +22,7 @@ from skdp.schema.validation import (
     as_number,
     check,
     check_numbers,
+    fact,
     limit_codes,
     list_values,
 )
@@ -87,6 +88,20 @@ class Numeric:
     missing: float | None = None
     indicator: bool = False
     knots: int | Sequence[float] | Literal["auto"] | None = None
+    #: Number of knots, or None if there are no knots or `knots` is "auto".
+    n_knots: int | None = fact()
+    #: How a cell is stored: as values, as the number of a bin, or as a position.
+    kind: Literal["dense", "code", "hats"] = fact()
+    #: Number of coordinates.
+    width: int = fact()
+    #: The width of a curve's only axis, in a tuple. Other columns have ().
+    axes: tuple[int, ...] = fact()
+    #: The width and the number of knots of a curve (see `Group`), or ().
+    sides: tuple[tuple[int, int], ...] = fact()
+    #: The value used for a missing cell.
+    default: float = fact()
+    #: The length by which values above `low` are divided, on the column's scale.
+    span: float = fact()
 
     def __post_init__(self) -> None:
         ends = {name: getattr(self, name) for name in ("low", "high", "missing")}
@@ -107,6 +122,25 @@ class Numeric:
         check(
             bins is None or (isinstance(bins, int) and 2 <= bins <= 65000),
             f"bins must be an integer from 2 to 65000, got {bins}.",
+        )
+        # These facts are set before the knots are checked, because that needs the span.
+        n_knots = self.knots if isinstance(self.knots, int) else None
+        if isinstance(self.knots, tuple):
+            n_knots = len(self.knots)
+        kind = "dense" if n_knots is None else "hats"
+        kind = kind if self.bins is None else "code"
+        width = (self.bins or n_knots or 1) + self.indicator
+        span = self.high - self.low
+        vars(self).update(
+            n_knots=n_knots,
+            kind=kind,
+            width=width,
+            axes=(width,) if kind == "hats" else (),
+            sides=((width, n_knots or 0),) if kind == "hats" else (),
+            default=(
+                self.low / 2 + self.high / 2 if self.missing is None else self.missing
+            ),
+            span=math.log1p(span) if self.scale == "log" else span,
         )
         if isinstance(self.knots, tuple):
             check(
@@ -145,20 +179,6 @@ class Numeric:
         words += [] if self.missing is None else [f"missing = {self.missing:g}"]
         return ", ".join(words + ["missing indicator"] * self.indicator)
 
-    @property
-    def kind(self) -> Literal["dense", "code", "hats"]:
-        """How a cell is stored: as values, as the number of a bin, or as a position."""
-        if self.bins is not None:
-            return "code"
-        return "dense" if self.n_knots is None else "hats"
-
-    @property
-    def n_knots(self) -> int | None:
-        """Number of knots, or None if there are no knots or `knots` is "auto"."""
-        if isinstance(self.knots, tuple):
-            return len(self.knots)
-        return self.knots if isinstance(self.knots, int) else None
-
     def place_knots(self) -> FloatArray:
         """Return the knots on the scaled range [0, 1], or 0 and 1 if there are none."""
         if isinstance(self.knots, tuple):
@@ -179,32 +199,6 @@ class Numeric:
         inner = np.interp(ranks, np.arange(len(self.knots)), self.place_knots())
         values = self.unscale(inner).tolist()
         return replace(self, knots=(float(self.low), *values, float(self.high)))
-
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """The width of a curve's only axis, in a tuple. Other columns have ()."""
-        return (self.width,) if self.kind == "hats" else ()
-
-    @property
-    def sides(self) -> tuple[tuple[int, int], ...]:
-        """The width and the number of knots of a curve (see `Group`), or ()."""
-        return ((self.width, self.n_knots or 0),) if self.kind == "hats" else ()
-
-    @property
-    def width(self) -> int:
-        """Number of coordinates."""
-        return (self.bins or self.n_knots or 1) + self.indicator
-
-    @property
-    def default(self) -> float:
-        """The value used for a missing cell."""
-        return self.low / 2 + self.high / 2 if self.missing is None else self.missing
-
-    @property
-    def span(self) -> float:
-        """The length by which values above `low` are divided, on the column's scale."""
-        width = self.high - self.low
-        return math.log1p(width) if self.scale == "log" else width
 
     def unscale(self, scaled: FloatArray) -> FloatArray:
         """Return the numbers, in the user's units, that `rescale` maps to `scaled`."""
@@ -298,6 +292,11 @@ class Categorical:
 
     levels: Sequence[object]
     other: object = None
+    #: Number of coordinates.
+    width: int = fact()
+    #: The code of missing and unknown values. If `other` is None, it is the number of
+    #: levels, and a row with this code is zero in all coordinates of the column.
+    default_code: int = fact()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", list_values(self.levels, "levels"))
@@ -314,6 +313,9 @@ class Categorical:
             self.other is None or level_key(self.other) in keys,
             f"other must be one of the levels, got {self.other!r}.",
         )
+        none = self.other is None
+        default = len(keys) if none else keys.index(level_key(self.other))
+        vars(self).update(width=len(keys), default_code=default)
 
     signed = False
     title: ClassVar[str] = "categorical"
@@ -328,26 +330,13 @@ class Categorical:
         shown += f" and {more:,} more" if more > 0 else ""
         return shown + ("" if self.other is None else f"; others count as {self.other}")
 
-    @property
-    def width(self) -> int:
-        """Number of coordinates."""
-        return len(self.levels)
-
     @cached_property
     def codes(self) -> dict[str, int]:
-        """The code of each level, by the level's key (see `level_key`)."""
-        return {level_key(level): code for code, level in enumerate(self.levels)}
+        """The code of each level, by the level's key (see `level_key`).
 
-    @property
-    def default_code(self) -> int:
-        """The code of missing and unknown values.
-
-        If `other` is None, the code is ``len(levels)``. A row with this code is zero in
-        all coordinates of the column.
+        This is made on first use, because it takes more memory than the levels.
         """
-        if self.other is None:
-            return len(self.levels)
-        return self.codes[level_key(self.other)]
+        return {level_key(level): code for code, level in enumerate(self.levels)}
 
     def list_inputs(self, name: str) -> tuple[str, ...]:
         """Return the names of the table's columns that are read."""
@@ -425,6 +414,8 @@ class Vector:
 
     names: Sequence[str]
     norm: float = 1.0
+    #: Number of coordinates.
+    width: int = fact()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", list_values(self.names, "names"))
@@ -436,6 +427,7 @@ class Vector:
             0 < self.norm < math.inf,
             f"norm must be positive and finite, got {self.norm}.",
         )
+        vars(self).update(width=len(self.names))
 
     signed = True
     title: ClassVar[str] = "vector"
@@ -446,11 +438,6 @@ class Vector:
     def describe(self) -> str:
         """Describe the bound and the number of columns, without the title."""
         return f"joint norm ≤ {self.norm:g}, columns: {len(self.names):,}"
-
-    @property
-    def width(self) -> int:
-        """Number of coordinates."""
-        return len(self.names)
 
     def list_inputs(self, name: str) -> tuple[str, ...]:
         """Return the names of the table's columns that are read."""
@@ -519,6 +506,16 @@ class Pair:
     scale: float = 0.5
     #: Descriptions of the two columns, which the schema fills in.
     columns: tuple[Numeric | Categorical, ...] = field(default=(), repr=False)
+    #: The descriptions of both columns. Numbers without bins become curves.
+    parts: tuple[Numeric | Categorical, ...] = fact()
+    #: How a cell is stored: as positions or, if no column has knots, as a code.
+    kind: Literal["dense", "code", "hats"] = fact()
+    #: The widths of the two axes, or () if cells are stored as codes.
+    axes: tuple[int, ...] = fact()
+    #: The width of each axis and its number of knots (see `Group`).
+    sides: tuple[tuple[int, int], ...] = fact()
+    #: Number of coordinates.
+    width: int = fact()
 
     def __post_init__(self) -> None:
         check(
@@ -528,6 +525,23 @@ class Pair:
         check(self.knots is not None, "knots must be 'auto' or an integer, got None.")
         check_knots(self.knots)
         check(0 < self.scale <= 1, f"scale must be in (0, 1], got {self.scale}.")
+        knots = 2 if isinstance(self.knots, str) else self.knots
+        parts = tuple(
+            column.choose_knots(knots)
+            if isinstance(column, Numeric) and column.bins is None
+            else column
+            for column in self.columns
+        )
+        widths = tuple(part.width for part in parts)
+        hats = any(part.kind == "hats" for part in parts)
+        knots_of = [(isinstance(p, Numeric) and p.n_knots) or 0 for p in parts]
+        vars(self).update(
+            parts=parts,
+            kind="hats" if hats else "code",
+            axes=widths if hats else (),
+            sides=tuple(zip(widths, knots_of, strict=True)),
+            width=math.prod(widths),
+        )
 
     signed = False
     title: ClassVar[str] = "pair"
@@ -558,39 +572,6 @@ class Pair:
             f"{joined.width}.",
         )
         return joined
-
-    @cached_property
-    def parts(self) -> tuple[Numeric | Categorical, ...]:
-        """The descriptions of both columns. Numbers without bins become curves."""
-        knots = 2 if isinstance(self.knots, str) else self.knots
-        return tuple(
-            column.choose_knots(knots)
-            if isinstance(column, Numeric) and column.bins is None
-            else column
-            for column in self.columns
-        )
-
-    @property
-    def kind(self) -> Literal["dense", "code", "hats"]:
-        """How a cell is stored: as positions or, if no column has knots, as a code."""
-        return "hats" if any(p.kind == "hats" for p in self.parts) else "code"
-
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """The widths of the two axes, or () if cells are stored as codes."""
-        return tuple(p.width for p in self.parts) if self.kind == "hats" else ()
-
-    @property
-    def sides(self) -> tuple[tuple[int, int], ...]:
-        """The width of each axis and its number of knots (see `Group`)."""
-        return tuple(
-            (p.width, (isinstance(p, Numeric) and p.n_knots) or 0) for p in self.parts
-        )
-
-    @property
-    def width(self) -> int:
-        """Number of coordinates."""
-        return math.prod(part.width for part in self.parts)
 
     def list_inputs(self, name: str) -> tuple[str, ...]:
         """Return no names, because the two columns already list the inputs."""

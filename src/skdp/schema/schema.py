@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields
+from functools import partial
 from html import escape
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from skdp.schema.columns import Categorical, Column, Numeric, Pair, Target
 from skdp.schema.validation import (
@@ -24,7 +25,10 @@ from skdp.schema.validation import (
     IntArray,
     check,
     count_in_words,
+    fact,
 )
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 # ---- Describe which coordinates each column fills in an encoded row, and their norms
 
@@ -56,21 +60,38 @@ class Group:
     axes: tuple[int, ...] = ()
     scale: float = 1.0
     sides: tuple[tuple[int, int], ...] = ()
+    #: Number of coordinates.
+    width: int = fact()
+    #: The largest number of coordinates of a row that are not zero.
+    n_entries: int = fact()
+    #: The indices of the group's coordinates in a row, read-only.
+    coordinates: IntArray = fact()
 
-    @property
-    def width(self) -> int:
-        """Number of coordinates."""
-        return len(self.labels)
+    def __post_init__(self) -> None:
+        width = len(self.labels)
+        vars(self).update(
+            width=width,
+            n_entries=width if self.kind == "dense" else 1 << len(self.axes),
+            coordinates=_lock(np.arange(self.start, self.start + width)),
+        )
 
-    @property
-    def n_entries(self) -> int:
-        """The largest number of coordinates of a row that are not zero."""
-        return self.width if self.kind == "dense" else 1 << len(self.axes)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make_again(self)
 
-    @property
-    def coordinates(self) -> IntArray:
-        """The indices of the group's coordinates in a row."""
-        return np.arange(self.start, self.start + self.width)
+
+def _lock(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """Make a new array read-only, and return it."""
+    array.setflags(write=False)
+    return array
+
+
+def _make_again(made: Group | Layout) -> tuple[Any, ...]:
+    """Return how to copy or unpickle a description, from its arguments alone.
+
+    Its other fields are set again, so copies of their arrays are read-only too.
+    """
+    given = {one.name: getattr(made, one.name) for one in fields(made) if one.init}
+    return partial(type(made), **given), ()
 
 
 def name_record(unit: Any) -> str:
@@ -89,52 +110,44 @@ class Layout:
     groups: tuple[Group, ...]
     row_norm: float | None = None
     unit: str | None = None
+    #: The plural noun for records: "persons" if there is a unit, else "rows".
+    counted: str = fact()
+    #: Number of coordinates, including the intercept.
+    n_features: int = fact()
+    #: Index of the group of each coordinate, shape (n_features,), read-only.
+    group_of: IntArray = fact()
+    #: The coordinates of each group, for steps that update one group at a time.
+    blocks: tuple[IntArray, ...] = fact()
+    #: The scale of each coordinate's group, shape (n_features,), read-only.
+    scales: FloatArray = fact()
+    #: One for each penalised coordinate, and zero for the intercept, read-only.
+    penalised: FloatArray = fact()
+    #: A bound on Σ_j abs(x_j) that holds for all encoded rows x.
+    absolute_sum: float = fact()
 
-    @property
-    def counted(self) -> str:
-        """The plural noun for records: "persons" if there is a unit, else "rows"."""
-        return f"{name_record(self.unit)}s"
+    def __post_init__(self) -> None:
+        groups = self.groups
+        group_of = np.repeat(np.arange(len(groups)), [group.width for group in groups])
+        scales = np.array([group.scale for group in groups], np.float64)
+        penalised = np.array([group.kind != "ones" for group in groups], np.float64)
+        reach = (math.sqrt(g.width) if g.kind == "dense" else 1.0 for g in groups)
+        vars(self).update(
+            counted=f"{name_record(self.unit)}s",
+            n_features=len(group_of),
+            group_of=_lock(group_of),
+            blocks=tuple(group.coordinates for group in groups),
+            scales=_lock(scales[group_of]),
+            penalised=_lock(penalised[group_of]),
+            absolute_sum=sum(reach),
+        )
 
-    @property
-    def n_features(self) -> int:
-        """Number of coordinates, including the intercept."""
-        return sum(group.width for group in self.groups)
-
-    @cached_property
-    def group_of(self) -> IntArray:
-        """Index of the group of each coordinate, shape (n_features,)."""
-        widths = [group.width for group in self.groups]
-        return np.repeat(np.arange(len(widths)), widths)
-
-    @property
-    def blocks(self) -> list[IntArray]:
-        """The coordinates of each group, for steps that update one group at a time."""
-        return [group.coordinates for group in self.groups]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make_again(self)
 
     @property
     def labels(self) -> list[str]:
         """Name of each coordinate."""
         return [label for group in self.groups for label in group.labels]
-
-    @property
-    def scales(self) -> FloatArray:
-        """The scale of each coordinate's group, shape (n_features,)."""
-        return np.array([group.scale for group in self.groups])[self.group_of]
-
-    @property
-    def penalised(self) -> FloatArray:
-        """Array with one for each penalised coordinate, and zero for the intercept."""
-        return np.array(
-            [float(self.groups[g].kind != "ones") for g in self.group_of.tolist()]
-        )
-
-    @property
-    def absolute_sum(self) -> float:
-        """A bound on Σ_j abs(x_j) that holds for all encoded rows x."""
-        return sum(
-            math.sqrt(group.width) if group.kind == "dense" else 1.0
-            for group in self.groups
-        )
 
     def squared_norm(self, at: IntArray, weights: FloatArray | None = None) -> float:
         """Return a bound on sup_x Σ_{j in at} weights_j x_j² over all encoded rows x.
@@ -228,6 +241,18 @@ class Schema:
     target: tuple[str, Target] | Target | None = None
     row_norm: float | None = None
     unit: str | Sequence[str] | None = None
+    #: Number of coordinates of an encoded row, without the intercept.
+    width: int = fact()
+    #: Names of the table's columns that are read, in encoding order.
+    inputs: tuple[str, ...] = fact()
+    #: Names of the columns whose number of knots is still "auto".
+    unresolved: tuple[str, ...] = fact()
+    #: Name of the target's column, or None if the target is not in the table.
+    target_name: str | None = fact()
+    #: Names of the columns that identify a person, or () without a unit.
+    unit_columns: tuple[str, ...] = fact()
+    #: The names of the unit's columns in one string, or None without a unit.
+    unit_name: str | None = fact()
 
     def __post_init__(self) -> None:
         _check_described(self.columns, self.target)
@@ -239,19 +264,32 @@ class Schema:
                 columns[name] = column = column.join(name, columns)
             if isinstance(column, (Numeric, Pair)):
                 made += column.width
-            check(
-                made <= MOST_MADE,
-                f"A schema may have at most {MOST_MADE:,} bins, knots and cells of "
-                f"pairs in all columns, got {made:,} up to column {name!r}.",
-            )
-        object.__setattr__(self, "columns", columns)
-        check(bool(self.inputs), "A schema must have at least one column.")
-        if self.unit is not None and not isinstance(self.unit, str):
-            object.__setattr__(self, "unit", tuple(self.unit))
+            if made > MOST_MADE:
+                raise InputError(
+                    f"A schema may have at most {MOST_MADE:,} bins, knots and cells of "
+                    f"pairs in all columns, got {made:,} up to column {name!r}."
+                )
+        inputs = [n for key, one in columns.items() for n in one.list_inputs(key)]
+        check(bool(inputs), "A schema must have at least one column.")
+        unit = self.unit
+        if unit is not None and not isinstance(unit, str):
+            unit = tuple(unit)
+        unit_columns = (unit,) if isinstance(unit, str) else unit or ()
+        auto = (n for n, one in columns.items() if getattr(one, "knots", 0) == "auto")
+        vars(self).update(
+            columns=columns,
+            unit=unit,
+            width=sum(column.width for column in columns.values()),
+            inputs=tuple(inputs),
+            unresolved=tuple(auto),
+            target_name=self.target[0] if isinstance(self.target, tuple) else None,
+            unit_columns=unit_columns,
+        )
         check(
             self.unit is None or (bool(self.unit) and all(self.unit_columns)),
             f"unit must name at least one column, got {self.unit!r}.",
         )
+        vars(self).update(unit_name=", ".join(unit_columns) or None)
         used = [*self.inputs, *([self.target_name] if self.target_name else [])]
         used += self.unit_columns
         twice = [name for name, times in Counter(used).items() if times > 1][:1]
@@ -271,11 +309,6 @@ class Schema:
             f"and curves alone, got {self.row_norm}.",
         )
 
-    @property
-    def width(self) -> int:
-        """Number of coordinates of an encoded row, without the intercept."""
-        return sum(column.width for column in self.columns.values())
-
     def _count_letters(self) -> int:
         """Return a bound on the length of all labels that `layout` makes."""
         total = 0
@@ -289,35 +322,12 @@ class Schema:
                 total += _count_letters(name, column)
         return total
 
-    @property
-    def inputs(self) -> list[str]:
-        """Names of the table's columns that are read, in encoding order."""
-        return [
-            name
-            for key, column in self.columns.items()
-            for name in column.list_inputs(key)
-        ]
-
-    @property
-    def unresolved(self) -> list[str]:
-        """Names of the columns whose number of knots is still "auto"."""
-        return [
-            name
-            for name, column in self.columns.items()
-            if getattr(column, "knots", None) == "auto"
-        ]
-
     def pick_cells(self, cells: Mapping[str, Any], name: str) -> Any:
         """Return the cells of a column, or of both columns of a pair."""
         column = self.columns[name]
         if isinstance(column, Pair):
             return cells[column.first], cells[column.second]
         return cells[name]
-
-    @property
-    def target_name(self) -> str | None:
-        """Name of the target's column, or None if the target is not in the table."""
-        return self.target[0] if isinstance(self.target, tuple) else None
 
     @property
     def target_column(self) -> Target:
@@ -387,16 +397,6 @@ class Schema:
             own = self.target_name
             name = "target" if own is None else f"{own} (target)"
             yield name, self.target_column.title, self.target_column.describe()
-
-    @property
-    def unit_columns(self) -> tuple[str, ...]:
-        """Names of the columns that identify a person, or () without a unit."""
-        return (self.unit,) if isinstance(self.unit, str) else tuple(self.unit or ())
-
-    @property
-    def unit_name(self) -> str | None:
-        """The names of the unit's columns in one string, or None without a unit."""
-        return ", ".join(self.unit_columns) or None
 
     def to_toml(self) -> str:
         """Return the schema as TOML text, which a person can edit."""
@@ -471,8 +471,8 @@ def _check_described(columns: object, target: object) -> None:
         )
         described["target"] = target[1] if isinstance(target, tuple) else target
     for name, column in described.items():
-        check(
-            hasattr(column, "list_inputs"),
-            f"Column {name!r} must be Numeric(low, high), Categorical([...]) or "
-            f"Vector([...]), got {column!r}.",
-        )
+        if not hasattr(column, "list_inputs"):
+            raise InputError(
+                f"Column {name!r} must be Numeric(low, high), Categorical([...]) or "
+                f"Vector([...]), got {column!r}."
+            )

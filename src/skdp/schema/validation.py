@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import field
 from numbers import Real
 from typing import Any
 
@@ -32,6 +33,14 @@ def check(holds: bool, sentence: str) -> None:
     """
     if not holds:
         raise InputError(sentence)
+
+
+def fact() -> Any:
+    """Return a field that is not an argument, but follows from the arguments.
+
+    The dataclass sets it in `__post_init__`. It is not compared, shown or saved.
+    """
+    return field(init=False, repr=False, compare=False)
 
 
 def check_integer(value: Any, name: str, low: int = 1, high: int | None = None) -> int:

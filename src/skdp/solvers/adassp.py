@@ -113,7 +113,7 @@ def adassp(
     """
     check(
         type(problem.loss) is Squared,
-        f"AdaSSP requires the squared loss, got {problem.loss.name}.",
+        f"AdaSSP requires the squared loss, got {problem.loss.kind}.",
     )
     norm = problem.row_norm
     share = norm / (1 + norm) if gram_share is None else gram_share

@@ -43,7 +43,7 @@ def refuse_outputs(problem: Problem) -> None:
     """Raise if the loss has several outputs, because such slopes are not monotone."""
     check(
         problem.loss.n_outputs == 1,
-        f"This solver requires a loss with one output, got {problem.loss.name} with "
+        f"This solver requires a loss with one output, got {problem.loss.kind} with "
         f"{problem.loss.n_outputs}. Fit one class against the rest.",
     )
 

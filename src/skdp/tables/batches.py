@@ -30,6 +30,7 @@ from skdp.schema import (
     level_key,
     limit_codes,
 )
+from skdp.schema.validation import fact
 from skdp.tables import readers
 from skdp.tables.cells import Levels, codes, numbers, stored_numbers
 from skdp.tables.ids import Ids, find_ids
@@ -61,11 +62,11 @@ class Exposure:
 
     weights: Any
     logarithms: bool = False
+    #: The word for the column in messages, "offset" or "exposure".
+    role: str = fact()
 
-    @property
-    def role(self) -> str:
-        """The word for the column in messages, "offset" or "exposure"."""
-        return "offset" if self.logarithms else "exposure"
+    def __post_init__(self) -> None:
+        vars(self).update(role="offset" if self.logarithms else "exposure")
 
 
 def divide_counts(

@@ -33,6 +33,7 @@ import numpy as np
 from skdp.privacy.encoding import AnyArray, Coded
 from skdp.privacy.persons import RowCounts, SomePersons
 from skdp.schema import check
+from skdp.schema.validation import fact
 from skdp.tables import arrays, readers
 from skdp.tables.cells import (
     MISSING,
@@ -76,6 +77,15 @@ class Ids:
     unit: str | tuple[str, ...]
     given: Cells | None = None
     some: SomePersons | None = None
+    #: The names of the unit's columns, joined by commas as in `Layout`.
+    name: str = fact()
+    #: The names of the table's columns that hold the ids.
+    columns: tuple[str, ...] = fact()
+
+    def __post_init__(self) -> None:
+        names = (self.unit,) if isinstance(self.unit, str) else tuple(self.unit)
+        columns = names if self.given is None else ()
+        vars(self).update(name=", ".join(names), columns=columns)
 
     @classmethod
     def of(cls, unit: Any) -> Ids:
@@ -95,18 +105,6 @@ class Ids:
             )
             return cls(tuple(unit))
         return cls(GIVEN, readers.read_column(unit, "unit"))
-
-    @property
-    def name(self) -> str:
-        """The names of the unit's columns, joined by commas as in `Layout`."""
-        return self.unit if isinstance(self.unit, str) else ", ".join(self.unit)
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the table's columns that hold the ids."""
-        if self.given is not None:
-            return []
-        return [self.unit] if isinstance(self.unit, str) else [*self.unit]
 
     def read(self, source: Source, rows: int) -> Iterator[Coded]:
         """Yield the ids of a table, at most `rows` rows at a time."""

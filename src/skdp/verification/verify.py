@@ -590,7 +590,7 @@ def _check_stated(given: Given) -> Iterator[Check]:
 
 def _check_loss(given: Given) -> Check:
     """Check that the plan has the loss that the parameters and the schema imply."""
-    name, bound = given.loss.name, given.loss.slope_bound
+    name, bound = given.loss.kind, given.loss.slope_bound
     same = (given.plan.get("loss"), given.plan.get("slope_bound")) == (name, bound)
     return Check("loss", same, f"{name}, slopes of at most {bound:g}")
 
