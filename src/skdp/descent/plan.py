@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Literal
 
@@ -441,12 +441,6 @@ def release_row_count(
     """
     check_record_unit(record, records.layout)
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
-    counted = queries.counts(engine(records), 1, record.neighbours)
-    total = replace(counted, query=name_row_count(records.layout.counted))
+    total = queries.counts(engine(records), 1, record.neighbours)
     released = release(total, z, noise or Randomness(), record)
     return max(1, round(float(released.values[0])))
-
-
-def name_row_count(counted: str) -> str:
-    """Return the name of the query for the number of rows, or of persons."""
-    return f"number of {counted}"

@@ -64,7 +64,7 @@ def transcript_digest(record: PrivacyRecord) -> str:
     digest = hashlib.sha256()
     for released in record.transcript:
         values = np.ascontiguousarray(released.values, dtype="<f8")
-        head = json.dumps([released.query, list(values.shape)])
+        head = json.dumps([released.kind, released.query, list(values.shape)])
         digest.update(head.encode() + b"\n" + values.tobytes())
     return digest.hexdigest()
 
