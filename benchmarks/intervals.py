@@ -166,7 +166,7 @@ def exact_gram(X: Any, y: Any, schema: Any, neighbours: Any) -> Released:
     pattern = queries.GramPattern.of(records.layout, neighbours, centred=True)
     total = queries.gram(ReferenceEngine(records), pattern)
     values = total.value.astype(np.float64) * total.unit
-    return Released(values, np.zeros(values.shape), total.query)
+    return Released(values, np.zeros(values.shape), total.kind, total.query)
 
 
 def measured(

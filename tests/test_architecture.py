@@ -356,6 +356,7 @@ STANDARD_IN_PRIVACY = {
     "__future__",
     "collections",
     "dataclasses",
+    "enum",
     "fractions",
     "functools",
     "hashlib",
@@ -370,6 +371,68 @@ def test_trusted_files_lean_on_little():
     for name in TRUSTED:
         roots = {m.split(".")[0] for m in imports(name)} - {"skdp"}
         assert roots <= STANDARD_IN_PRIVACY | {"numpy", "scipy"}, name
+
+
+# ---- what a release is, code learns from its kind
+
+MATCHING = {"startswith", "endswith", "find", "index", "count", "partition", "split"}
+MATCHING |= {"match", "fullmatch", "search", "findall", "finditer", "removeprefix"}
+MATCHING |= {"removesuffix", "rfind", "rindex", "rpartition", "rsplit", "sub"}
+
+
+def reads_a_sentence(node):
+    """Whether an expression has a `.query`, a `query` or a `["query"]` in it."""
+    return any(
+        (isinstance(n, ast.Attribute) and n.attr == "query")
+        or (isinstance(n, ast.Name) and n.id == "query")
+        or (isinstance(n, ast.Subscript) and dotted_key(n) == "query")
+        for n in ast.walk(node)
+    )
+
+
+def dotted_key(node):
+    return node.slice.value if isinstance(node.slice, ast.Constant) else None
+
+
+def matches_words(parsed):
+    """Lines that compare, search or match the sentence of a release."""
+    for node in ast.walk(parsed):
+        parts = []
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.Match):
+            parts = [node.subject]
+        elif isinstance(node, ast.Call):
+            called = dotted(node.func) or ""
+            if called.split(".")[-1] in MATCHING or called.startswith("re."):
+                parts = [node.func, *node.args, *(k.value for k in node.keywords)]
+            elif isinstance(node.func, ast.Attribute) and node.func.attr in MATCHING:
+                parts = [node.func.value, *node.args]
+        if any(reads_a_sentence(part) for part in parts):
+            yield node.lineno
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_code_reads_the_sentence_of_a_release(name):
+    """A sentence is for people: rewording one must change no result."""
+    assert not list(matches_words(tree(name)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "r.query == 'number of rows'",
+        "'Gram' in one.query",
+        "event.query.startswith('gradient')",
+        "event.query[:8].endswith('x')",
+        "re.fullmatch(pattern, release.query)",
+        "PATTERN.search(release.query)",
+        "lambda query: query == 'scores'",
+        "one['query'].partition(' of ')",
+    ],
+)
+def test_code_that_reads_a_sentence_is_found(text):
+    assert list(matches_words(ast.parse(text)))
 
 
 # ---- what is never done

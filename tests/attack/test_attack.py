@@ -22,6 +22,7 @@ from skdp.estimators import opening
 from skdp.models.losses import SmoothedHinge
 from skdp.privacy import queries
 from skdp.privacy.encoding import Batch, Coded, encode
+from skdp.privacy.queries import Kind
 from skdp.schema import Categorical, Numeric, Schema, Vector
 from skdp.solvers import Problem, output_perturbation
 from skdp.tables import batches
@@ -270,7 +271,9 @@ def test_a_record_more_is_found_by_what_a_fit_counts():
 def test_distances_are_exact_where_they_are_near_the_bound():
     def total(values, sensitivity=1.0):
         integers = np.array(values, dtype=object)
-        return queries.BoundedSum(integers, 2.0**-70, np.ones(2), sensitivity, "q")
+        return queries.BoundedSum(
+            integers, 2.0**-70, np.ones(2), sensitivity, Kind.STATED, "q"
+        )
 
     one, zero = total([2**70, 0]), total([0, 0])
     assert distance(zero, one) == 1.0

@@ -54,6 +54,7 @@ from skdp.privacy import (
 )
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Chunk, Records
+from skdp.privacy.queries import Kind
 from skdp.solvers import certified, poisson_batches
 from skdp.solvers.certified import Objective
 from skdp.solvers.objective_perturbation import bound_steepness
@@ -265,7 +266,10 @@ class Watch:
         before, z_before = self._next("releases", lambda: (total, z))
         if not self.first:
             self.n_compared += 1
-            parts = [(t.query, t.sensitivity, t.unit, t.shape) for t in (before, total)]
+            parts = [
+                (t.kind, t.query, t.sensitivity, t.unit, t.shape)
+                for t in (before, total)
+            ]
             self._same(f"release {self.n_compared}", parts[0], parts[1])
             self._same("noise multiplier", z_before, z)
             if total.value.shape == before.value.shape:
@@ -283,10 +287,10 @@ class Watch:
         zero = not total.value.any()  # as the tilt of an objective is
         if zero or record.budget < math.inf or any(record is b for b in self.batches):
             return
-        claim = total.query, total.sensitivity, z
+        claim = total.kind, total.query, total.sensitivity, z
         if not any(
-            paid and (event.query, event.sensitivity, event.noise_multiplier) == claim
-            for event, paid in self.charges
+            paid and (e.kind, e.query, e.sensitivity, e.noise_multiplier) == claim
+            for e, paid in self.charges
         ):
             self.wrong.append(f"{total.query}: nobody paid for it")
 
@@ -370,9 +374,7 @@ class Watch:
             return found
         other_gradient, other_hessian = _slopes(objective, weights)
         shift = other_gradient - gradient
-        charged = next(
-            e for e, _ in self.charges if "objective perturbation" in e.query
-        )
+        charged = next(e for e, _ in self.charges if e.kind == Kind.TILT)
         claim = charged.sensitivity
         self._reached(
             "gradient that a tilt hides", np.linalg.norm(shift) / claim, 1 + ROOM

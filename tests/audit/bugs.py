@@ -33,12 +33,12 @@ def no_factor_two():
 
 
 @contextmanager
-def uncharged(query):
+def uncharged(kind):
     """A release is made and nobody pays for it."""
     charge = PrivacyRecord.charge
 
     def forgetful(record, event):
-        if query not in event.query:
+        if event.kind != kind:
             charge(record, event)
 
     with mock.patch.object(PrivacyRecord, "charge", forgetful):

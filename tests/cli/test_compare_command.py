@@ -10,6 +10,7 @@ from skdp.cli.compare_command import (
     compose_records,
 )
 from skdp.privacy import accountant
+from skdp.privacy.queries import Kind
 from skdp.schema import toml_files
 
 
@@ -98,6 +99,7 @@ def test_the_total_is_that_of_the_releases():
         )
         record.charge(
             skdp.privacy.budget.Event(
+                kind=Kind.STATED,
                 query="all of it",
                 sensitivity=1.0,
                 noise_multiplier=1 / math.sqrt(record.budget),

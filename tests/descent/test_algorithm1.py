@@ -22,6 +22,7 @@ from skdp.privacy import queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.privacy.mechanism import Released
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
@@ -244,7 +245,7 @@ class Quadratic:
         self.asked.append((at.copy(), theta.copy()))
         values = self.hessian[at] @ theta - self.linear[at]
         return queries.state_sensitivity(
-            values, self.sensitivity, f"quadratic on {len(at)}"
+            values, self.sensitivity, Kind.STATED, f"quadratic on {len(at)}"
         )
 
     def excess(self, w):
@@ -358,7 +359,7 @@ def test_callback_sees_public_and_released_values_only():
     for step, (at, theta) in zip(seen, f.asked, strict=True):
         assert set(vars(step)) == {"restart", "index", "at", "released", "weights"}
         assert type(step.released) is Released
-        assert set(vars(step.released)) == {"values", "noise_std", "query"}
+        assert set(vars(step.released)) == {"values", "noise_std", "kind", "query"}
         exact = f.hessian[at] @ theta - f.linear[at]
         assert (step.released.values != exact).all()
 
@@ -366,7 +367,7 @@ def test_callback_sees_public_and_released_values_only():
 @pytest.mark.parametrize("what", ["array", "sum", "list"])
 def test_updates_take_released_values_only(what):
     update = make_diagonal_update(np.ones(3), ElasticNet(), 1.0)
-    total = queries.state_sensitivity(np.ones((3, 1)), 1.0, "test")
+    total = queries.state_sensitivity(np.ones((3, 1)), 1.0, Kind.STATED, "test")
     bare = {"array": np.ones((3, 1)), "sum": total, "list": [1.0, 1.0, 1.0]}[what]
     with pytest.raises(TypeError, match="only released values"):
         update(np.zeros((3, 1)), bare, np.arange(3))
@@ -375,7 +376,7 @@ def test_updates_take_released_values_only(what):
 def test_an_update_moves_its_set_alone():
     update = make_diagonal_update(np.array([1.0, 2.0, 4.0]), ElasticNet(), 2.0)
     start, at = np.ones((3, 1)), np.array([0, 2])
-    released = Released(np.array([[1.0], [0.5]]), np.ones((2, 1)), "test")
+    released = Released(np.array([[1.0], [0.5]]), np.ones((2, 1)), Kind.STATED, "test")
     moved = update(start, released, at)
     assert moved.tolist() == [[0.5], [1.0], [0.0]]
     assert start.tolist() == [[1.0], [1.0], [1.0]]

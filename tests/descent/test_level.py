@@ -13,7 +13,7 @@ from skdp.descent.rule import make_default_plan
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from skdp.privacy.encoding import Batch, Coded, encode
-from skdp.privacy.queries import NEIGHBOURS, Slopes
+from skdp.privacy.queries import NEIGHBOURS, Kind, Slopes
 from skdp.schema import Categorical, Numeric, Schema
 
 N_ROWS = 3000
@@ -103,18 +103,18 @@ def test_the_correction_is_charged_at_its_bound(neighbours, max_weight):
     records = made(max_weight=max_weight)
     fit = fitted(records, Logistic(), epsilon=1.0, neighbours=neighbours)
     share = fit.plan.geometry.level_share
-    level = [event for event in fit.record.events if event.query == "sum of slopes"]
+    level = [event for event in fit.record.events if event.kind == Kind.LEVEL]
     assert [fit.record.events[event] for event in level] == [1]
     apart = 2 if neighbours == "replace-one" else 1
     assert level[0].sensitivity == pytest.approx(apart * max_weight)
     assert level[0].mu_squared == pytest.approx(share * fit.record.budget)
-    assert fit.record.transcript[-1].query == "sum of slopes"
+    assert fit.record.transcript[-1].kind == Kind.LEVEL
     assert fit.record.remaining == pytest.approx(0.0, abs=1e-9)
 
 
 def test_slopes_of_counts_are_capped_by_the_spread_of_the_target():
     fit = fitted(made("visits"), Poisson(), epsilon=1.0, neighbours="zero-out")
-    (level,) = [e for e in fit.record.events if e.query == "sum of slopes"]
+    (level,) = [e for e in fit.record.events if e.kind == Kind.LEVEL]
     assert 0.1 < level.sensitivity < 0.9
 
 

@@ -12,6 +12,7 @@ from skdp.estimators import plots
 from skdp.estimators.additive import make_purifying_matrix
 from skdp.estimators.effects import ALLOWANCE, Curve, list_curves
 from skdp.estimators.predict import compute_margins
+from skdp.privacy.queries import Kind
 from skdp.schema import split_hats
 
 RNG = np.random.default_rng(7)
@@ -91,7 +92,7 @@ def test_choices_depend_on_public_facts_alone():
 
 def test_knots_are_where_the_rows_are():
     model = fit(pairs=None, neighbours="zero-out")
-    spent = [event for event in model.privacy_.events if "shares" in event.query]
+    spent = [event for event in model.privacy_.events if event.kind == Kind.KNOT_SHARES]
     assert len(spent) == 1
     assert spent[0].mu_squared == pytest.approx(0.05 * model.privacy_.budget, rel=1e-3)
     assert spent[0].sensitivity == pytest.approx(2**0.5)
@@ -102,7 +103,7 @@ def test_knots_are_where_the_rows_are():
     assert all(one.passed is not False for one in skdp.verify(model).checks)
     given = fit(knots=6, pairs=None, n_steps=2)
     assert given.schema_.columns["age"].knots == 6
-    assert not [e for e in given.privacy_.events if "shares" in e.query]
+    assert not [e for e in given.privacy_.events if e.kind == Kind.KNOT_SHARES]
 
 
 def test_columns_with_two_values_have_two_knots_and_one_value_takes_one_interval():

@@ -2,6 +2,7 @@
 
 import datetime
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import pytest
 import skdp
 from skdp.estimators import ConstantModelWarning, DoubtfulSchemaWarning
 from skdp.estimators.fit_warnings import STILL, describe_doubts
+from skdp.privacy.queries import Kind
 from skdp.schema import Categorical, Numeric, Schema
 
 N = 40_000
@@ -119,18 +121,18 @@ def test_cells_near_the_value_for_missing_cells_are_not_taken_as_missing(name):
     missing = absent.privacy_.transcript
     model = fitted({"x": cells}, columns, epsilon=3.0)
     kept = model.privacy_.transcript
-    (place,) = [i for i, one in enumerate(kept) if "Gram" in one.query]
-    made, query = type(kept[place]), kept[place].query
+    (place,) = [i for i, one in enumerate(kept) if one.kind == Kind.GRAM]
+    gram = kept[place]
     std = kept[place].noise_std
     told = 0
     for _ in range(1000):
         # Most false alarms were seen with some noise, neither much nor little.
         noise = std * 10.0 ** RNG.uniform(-2, 1)
         values = exact[place].values + noise * RNG.normal(size=np.shape(std))
-        kept[place] = made(values, noise, query)
+        kept[place] = replace(gram, values=values, noise_std=noise)
         told += bool(describe_doubts(model))
     assert told <= 5  # at most 1 is expected, see FALSE_ALARM
-    kept[place] = made(missing[place].values, std / 10, query)
+    kept[place] = replace(gram, values=missing[place].values, noise_std=std / 10)
     assert "missing or not numbers" in " ".join(describe_doubts(model))
 
 
@@ -150,12 +152,12 @@ def test_a_matrix_of_one_entry_is_found():
 def test_what_is_said_follows_from_what_was_released():
     """The sentence is a function of the record: no cell is looked at."""
     model = fitted(GOOD, epsilon=30.0)
-    (gram,) = [r for r in model.privacy_.transcript if "Gram" in r.query]
+    (gram,) = [r for r in model.privacy_.transcript if r.kind == Kind.GRAM]
     place = model.privacy_.transcript.index(gram)
-    none = type(gram)(gram.values * 0, gram.noise_std, gram.query)
+    none = replace(gram, values=gram.values * 0)
     model.privacy_.transcript[place] = none
     assert any("missing or not numbers" in one for one in describe_doubts(model))
-    blurred = type(gram)(gram.values * 0, gram.noise_std * 10_000, gram.query)
+    blurred = replace(none, noise_std=gram.noise_std * 10_000)
     model.privacy_.transcript[place] = blurred
     assert describe_doubts(model) == []
 

@@ -1,6 +1,7 @@
 """Labels that match no level are told of, from what was released and paid for."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import skdp
 from skdp.estimators import UnknownLabelsWarning
 from skdp.estimators.fit_warnings import describe_unknown_labels
+from skdp.privacy.queries import Kind
 
 X = np.random.default_rng(0).uniform(size=(2000, 2))
 Y = np.where(X[:, 0] > 0.5, "yes", "no")
@@ -28,14 +30,14 @@ def test_labels_that_match_nothing_are_told_of(neighbours):
 def test_what_is_said_follows_from_what_was_released():
     """The sentence is a function of the record: no cell is looked at."""
     model = skdp.LogisticRegression(random_state=0, **SETTINGS).fit(X, Y)
-    (counts,) = [r for r in model.privacy_.transcript if r.query.startswith("counts")]
+    (counts,) = [r for r in model.privacy_.transcript if r.kind == Kind.CLASS_COUNTS]
     assert describe_unknown_labels(model) is None
     place = model.privacy_.transcript.index(counts)
-    few = type(counts)(counts.values * 0, counts.noise_std, counts.query)
+    few = replace(counts, values=counts.values * 0)
     model.privacy_.transcript[place] = few
     assert f"0% of {model.plan_.n_rows:,} rows" in describe_unknown_labels(model)
     # Noise that could have hidden them all: nothing is said.
-    blurred = type(counts)(counts.values * 0, counts.noise_std * 100, counts.query)
+    blurred = replace(few, noise_std=counts.noise_std * 100)
     model.privacy_.transcript[place] = blurred
     assert describe_unknown_labels(model) is None
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import skdp
-from skdp.estimators.weights import N_BINS, QUERY, _count_weights, make_weighting
+from skdp.estimators.weights import N_BINS, _count_weights, make_weighting
 from skdp.privacy.encoding import Batch, encode
+from skdp.privacy.queries import Kind
 
 RNG = np.random.default_rng(0)
 N = 6000
@@ -31,7 +32,9 @@ def fit(kind=skdp.LogisticRegression, y=YES, **options):
 
 def test_weights_are_released_without_null_rows():
     model = fit(sample_weight=np.where(X[:, 1] < 0.5, 0.0, WEIGHTS), epsilon=math.inf)
-    (released,) = (r for r in model.privacy_.transcript if r.query == QUERY)
+    (released,) = (
+        r for r in model.privacy_.transcript if r.kind == Kind.WEIGHT_HISTOGRAM
+    )
     there = X[:, 1] >= 0.5
     expected = np.zeros(N_BINS)
     expected[N_BINS // 4 - 1] = (there & (WEIGHTS < 0.5)).sum()
@@ -62,9 +65,13 @@ def test_a_row_is_in_one_bin_and_a_person_adds_one():
 
 def test_fits_without_weights_release_no_histogram():
     for options in ({}, {"class_weight": "balanced"}):
-        assert QUERY not in {r.query for r in fit(**options).privacy_.transcript}
+        assert Kind.WEIGHT_HISTOGRAM not in {
+            r.kind for r in fit(**options).privacy_.transcript
+        }
     svc = fit(skdp.LinearSVC, sample_weight=WEIGHTS)
-    assert QUERY not in {r.query for r in svc.privacy_.transcript}  # of no use there
+    assert Kind.WEIGHT_HISTOGRAM not in {
+        r.kind for r in svc.privacy_.transcript
+    }  # of no use there
 
 
 def test_a_histogram_of_weights_is_verified(tmp_path):

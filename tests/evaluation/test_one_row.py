@@ -250,7 +250,9 @@ def test_all_that_is_shown_follows_from_what_was_released(
         release(total, noise_multiplier, noise, record)
         shape = total.value.shape
         values = (1.0 + np.arange(total.value.size).reshape(shape)) * score_cells.UNIT
-        return Released(values, np.full(shape, 2.0 * score_cells.UNIT), total.query)
+        return Released(
+            values, np.full(shape, 2.0 * score_cells.UNIT), total.kind, total.query
+        )
 
     for module in (evaluate, score_cells):
         monkeypatch.setattr(module, "release", fixed)

@@ -27,6 +27,7 @@ from skdp.evaluation.search import (
 )
 from skdp.privacy.accountant import calibrate, gdp_mu
 from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
+from skdp.privacy.queries import Kind
 
 N = 1500
 RNG = np.random.default_rng(3)
@@ -62,9 +63,11 @@ def test_the_whole_search_spends_its_budget_and_no_more(method, neighbours):
         assert record.spent <= record.budget * (1 + 1e-9)
         if method == "split":
             assert record.spent == pytest.approx(gdp_mu(4.0, 1e-6) ** 2, rel=1e-5)
-    steps = [k for e, k in found.privacy_.events.items() if "gradient" in e.query]
+    steps = [k for e, k in found.privacy_.events.items() if "gradient" in e.kind]
     assert sum(steps) == (45 if method == "split" else 15)
-    scores = [k for e, k in found.score_privacy_.events.items() if "scores" in e.query]
+    scores = [
+        k for e, k in found.score_privacy_.events.items() if e.kind == Kind.SCORES
+    ]
     assert sum(scores) == len(found.results_) == (3 if method == "split" else 1)
     assert found.best_estimator_.privacy_ is found.privacy_
     assert skdp.verify(found.best_estimator_).passed
@@ -171,16 +174,14 @@ def test_numbers_of_rows_are_private_in_a_search(monkeypatch):
     assert found.privacy_.delta == 1e-9
     assert (seen[0]["fit_rows"], seen[0]["score_rows"]) == (None, None)
     assert seen[0]["expected_rows"] == 200
-    counts = [
-        k for e, k in found.privacy_.events.items() if e.query == "number of rows"
-    ]
+    counts = [k for e, k in found.privacy_.events.items() if e.kind == Kind.ROW_COUNT]
     assert sum(counts) == 2
     model = clone(LOGISTIC).set_params(n_rows=2000)
     found = search(grid, model, method="split").fit(X, Y)
     assert found.privacy_.delta == 1e-6
     assert (seen[1]["fit_rows"], seen[1]["score_rows"]) == (1600, None)
     assert found.best_estimator_.plan_.n_rows == 1600
-    assert "number of rows" not in {e.query for e in found.privacy_.events}
+    assert Kind.ROW_COUNT not in {e.kind for e in found.privacy_.events}
     assert "The number of rows given is public." in str(found.privacy_)
 
 
@@ -253,7 +254,7 @@ def test_what_a_random_search_does_not_hand_out():
     text = pickle.dumps(found)  # nothing of other trials is kept anywhere
     state = vars(found) | vars(found.best_estimator_)
     assert not {"n_trials_", "trials_", "noise"} & set(state)
-    steps = [one for one in found.privacy_.transcript if "gradient" in one.query]
+    steps = [one for one in found.privacy_.transcript if "gradient" in one.kind]
     assert len(steps) == 15
     for record in (found.privacy_, found.score_privacy_):
         assert len(record.transcript) == sum(record.events.values())

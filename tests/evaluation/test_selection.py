@@ -13,6 +13,7 @@ import skdp
 from skdp.evaluation import search as trials_module
 from skdp.privacy.accountant import gdp_delta, gdp_mu
 from skdp.privacy.budget import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import (
     SHAPE,
@@ -148,11 +149,13 @@ def test_a_trial_may_not_spend_more_than_its_charge():
     with pytest.raises(BudgetError):
         record.begin(record.budget)
     own = PrivacyRecord(epsilon=9.0, delta=1e-6, neighbours="replace-one")
-    own.charge(Event("q", 1.0, 1 / math.sqrt(record.budget / 2 * 1.01), 3))
+    own.charge(Event(Kind.STATED, "q", 1.0, 1 / math.sqrt(record.budget / 2 * 1.01), 3))
     with pytest.raises(BudgetError, match="more than its share"):
         record.end(charged, [own])
     assert charged in record.events
-    own.events = {Event("q", 1.0, 1 / math.sqrt(record.budget / 2.01), 3): 1}
+    own.events = {
+        Event(Kind.STATED, "q", 1.0, 1 / math.sqrt(record.budget / 2.01), 3): 1
+    }
     record.end(charged, [own])
     assert record.events == own.events
 
@@ -165,7 +168,9 @@ def test_trials_may_not_draw_more_noise_than_is_paid_for():
         # Until it has ended a trial counts as if it drew all that is left.
         assert record._total("n_draws") == ALLOWED_DRAWS
         own = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
-        own.charge(Event("q", 1.0, 1 / math.sqrt(each), ALLOWED_DRAWS // 2))
+        own.charge(
+            Event(Kind.STATED, "q", 1.0, 1 / math.sqrt(each), ALLOWED_DRAWS // 2)
+        )
         record.end(charged, [own])
     charged = record.begin(each)
     with pytest.raises(BudgetError, match="this trial exceeded"):
@@ -184,7 +189,7 @@ def test_infinite_budgets_claim_nothing():
 
 def test_an_interrupt_at_the_end_of_a_trial_counts_it_once_at_least():
     """The ledger is charged in full, even if the record cannot be written."""
-    release = Event("gradient", 1.0, 10.0, 3)
+    release = Event(Kind.STATED, "gradient", 1.0, 10.0, 3)
     for allowed in range(3):
         record = SearchRecord(
             epsilon=1.0, delta=1e-6, neighbours="replace-one", n_trials=2

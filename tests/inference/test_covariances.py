@@ -20,6 +20,7 @@ from skdp.models.penalties import lasso
 from skdp.privacy import queries
 from skdp.privacy.encoding import Batch, encode
 from skdp.privacy.mechanism import Released
+from skdp.privacy.queries import Kind
 from skdp.schema import Categorical, Numeric, Schema
 
 
@@ -62,7 +63,7 @@ def exact_gram(records, n_rows):
     pattern = queries.GramPattern.of(records.layout, "replace-one", centred=True)
     total = queries.gram(ReferenceEngine(records), pattern)
     values = total.value.astype(np.float64) * total.unit
-    return pattern, Released(values, np.zeros(values.shape), total.query)
+    return pattern, Released(values, np.zeros(values.shape), total.kind, total.query)
 
 
 def test_made_up_rows_have_the_moments_that_were_released(hospital):
@@ -102,7 +103,7 @@ def test_a_covariance_of_three_deviations_is_kept():
     pattern, exact = exact_gram(records, n)
     covariance = float(np.cov(columns["x0"], columns["x1"])[0, 1])
     std = np.full(exact.values.shape, covariance * n / 3.0)
-    released = Released(exact.values, std, exact.query)
+    released = Released(exact.values, std, exact.kind, exact.query)
     known = slopes.estimate_moments(records.layout, pattern, released, n)
     assert known.covariance[0, 1] > 0.5 * covariance
     assert known.covariance[0, 2] == 0
@@ -175,7 +176,7 @@ def test_the_noise_of_a_variance_is_that_of_all_entries_that_it_is_made_of():
         variances.ReleasedGram(
             layout=layout,
             pattern=pattern,
-            released=Released(values + moved, np.abs(std), "a Gram matrix"),
+            released=Released(values + moved, np.abs(std), Kind.GRAM, "a Gram matrix"),
             n_rows=50,
         )
         for moved in [np.zeros(n_entries), *np.diag(np.abs(std))]

@@ -9,6 +9,7 @@ from scipy.linalg import expm
 from skdp.inference import slopes, variances
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
+from skdp.privacy.queries import Kind
 from skdp.schema import Categorical, Numeric, Schema
 
 LAYOUT = Schema(
@@ -33,7 +34,7 @@ def released(X, neighbours="zero-out", noise=0.0, rng=None):
     std = noise * pattern.shape
     if rng is not None:
         values = values + std * rng.standard_normal(len(values))
-    gram = Released(values, std, "gram")
+    gram = Released(values, std, Kind.GRAM, "gram")
     return variances.ReleasedGram(
         layout=LAYOUT, pattern=pattern, released=gram, n_rows=N_ROWS
     )

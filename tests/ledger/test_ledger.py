@@ -21,6 +21,7 @@ from skdp.ledger import Entry, Head, LedgerError, schema_digest
 from skdp.ledger.ceiling import Amount, Terms, find_epsilon
 from skdp.privacy import accountant
 from skdp.privacy.budget import Event
+from skdp.privacy.queries import Kind
 
 SCHEMA = Schema(
     {"age": Numeric(0, 90), "job": Categorical(["a", "b"])}, target=Categorical([0, 1])
@@ -59,7 +60,7 @@ def test_a_fit_of_the_same_budget_fits_exactly_once(ledger, path):
         assert record.budget == ledger.terms.mu_squared
         assert ledger.remaining == 0.0
         z = accountant.noise_multiplier(math.sqrt(record.budget), 1)
-        record.charge(Event("all of it", 1.0, z, 10, 1e-7))
+        record.charge(Event(Kind.STATED, "all of it", 1.0, z, 10, 1e-7))
         assert reservation.amount.mu_squared == Fraction(ledger.terms.mu_squared)
     assert 0.999 < ledger.spent_epsilon <= 1.0
     with pytest.raises(BudgetError):
@@ -222,7 +223,7 @@ def test_a_block_that_raises_settles_what_was_charged(ledger):
 
     def fit():
         with ledger.spend(record, query="a fit"):
-            record.charge(Event("something", 1.0, 50.0, 3))
+            record.charge(Event(Kind.STATED, "something", 1.0, 50.0, 3))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -239,7 +240,7 @@ def test_a_block_that_commits_settles_no_less_than_was_released(ledger):
     z = accountant.noise_multiplier(math.sqrt(record.budget), 7)
     with ledger.spend(record, query="a fit"):
         for _ in range(7):
-            record.charge(Event("a step", 1.0, z, 3))
+            record.charge(Event(Kind.STATED, "a step", 1.0, z, 3))
     exact = 7 / Fraction(z) ** 2
     commit = ledger.entries()[-1]
     assert exact <= Fraction(commit.mu_squared) <= Fraction(record.budget)
@@ -268,7 +269,7 @@ def test_a_record_that_turns_out_seeded_is_not_settled(ledger):
 
 def test_a_record_with_releases_is_too_late(ledger):
     record = record_of(0.5)
-    record.charge(Event("something", 1.0, 50.0, 3))
+    record.charge(Event(Kind.STATED, "something", 1.0, 50.0, 3))
     with (
         pytest.raises(ValueError, match="before the first release"),
         ledger.spend(record, query="a fit"),
@@ -429,7 +430,7 @@ def test_entries_say_what_was_asked(ledger):
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_ledger_does_not_say_how_long_a_fit_took(ledger, monkeypatch, fails):
     """One long cell makes a fit take longer."""
-    for module in ("log", "ledger"):
+    for module in ("entries", "reservations"):
         monkeypatch.setattr(f"skdp.ledger.{module}.read_clock", lambda: "now")
     record = PrivacyRecord(epsilon=0.1, delta=1e-7, neighbours=ledger.terms.neighbours)
     with contextlib.suppress(OSError), ledger.spend(record, query="a test"):

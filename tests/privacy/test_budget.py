@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
 from skdp.privacy.mechanism import release
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 
 
@@ -20,7 +21,7 @@ def make(epsilon=1.0, delta=1e-6, neighbours="replace-one", **options):
 
 
 def gradient(noise_multiplier, n_draws=5, delta=0.0, query="gradient"):
-    return Event(query, 2.0, noise_multiplier, n_draws, delta)
+    return Event(Kind.STATED, query, 2.0, noise_multiplier, n_draws, delta)
 
 
 def test_events_are_merged_with_counts():
@@ -189,7 +190,7 @@ def filled(seed):
     source = Randomness(seed)
     for size in (3, 3, 5):
         total = queries.state_sensitivity(
-            np.zeros(size), 2.0, f"gradient of {size} coordinates"
+            np.zeros(size), 2.0, Kind.STATED, f"gradient of {size} coordinates"
         )
         release(total, 12.0, source, record)
     return record

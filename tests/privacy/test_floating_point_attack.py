@@ -25,6 +25,7 @@ from skdp.audit import games
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 
 EPSILON, DELTA, MISS = 1.0, 1e-6, 1e-6
@@ -58,7 +59,7 @@ def ours(value, rng, n, width=1):
         PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours="add-remove"),
     )
     count = queries.histogram(
-        queries.big([int(value)] * width), 1, "add-remove", "count"
+        queries.big([int(value)] * width), 1, "add-remove", Kind.ROW_COUNT, "count"
     )
     return np.array([release(count, SIGMA, noise, record).values for _ in range(n)])
 

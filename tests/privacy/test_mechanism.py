@@ -22,6 +22,7 @@ from skdp.privacy import queries
 from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.privacy.mechanism import CELL_BITS, Released, _round_to_cell, release
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, Numeric, Schema
 
@@ -161,7 +162,7 @@ def test_noise_has_mean_zero():
 @pytest.mark.parametrize("std", [1.0, 1.99, 2.0, 0.003, 12345.6])
 def test_values_lie_on_cells(std):
     """The cell is the power of two G with 2¹⁰ ≤ σ/G < 2¹¹."""
-    total = queries.state_sensitivity(np.linspace(-3, 3, 200), std, "test")
+    total = queries.state_sensitivity(np.linspace(-3, 3, 200), std, Kind.STATED, "test")
     values = release(total, 1.0, Randomness(2), free_record()).values
     cell = 2.0 ** (math.floor(math.log2(std)) - CELL_BITS)
     assert 2.0**10 <= std / cell < 2.0**11
@@ -173,7 +174,7 @@ def test_exact_sum_leaves_no_trace_in_the_low_digits():
     """Two sums that differ below the cell have the same cells."""
     one, two = (
         release(
-            queries.state_sensitivity(np.full(1000, x), 1.0, "test"),
+            queries.state_sensitivity(np.full(1000, x), 1.0, Kind.STATED, "test"),
             1.0,
             Randomness(3),
             free_record(),
@@ -342,6 +343,7 @@ def test_released_says_what_it_is():
     total = shaped()
     released = release(total, 2.0, Randomness(7), record)
     assert isinstance(released, Released)
+    assert released.kind == Kind.GRADIENT
     assert released.query == "gradient of 6 coordinates"
     assert released.values.shape == total.value.shape == (6, 1)
     promised = 2.0 * total.sensitivity * total.shape
@@ -361,7 +363,10 @@ def test_nobody_changes_what_was_released():
 
 def test_stated_values_are_clipped_before_they_overflow():
     total = queries.state_sensitivity(
-        np.array([1e300, -(2.0**33), 2.0**-30, math.inf, math.nan]), 1.0, "test"
+        np.array([1e300, -(2.0**33), 2.0**-30, math.inf, math.nan]),
+        1.0,
+        Kind.STATED,
+        "test",
     )
     assert total.value.tolist() == [2**62, -(2**62), 1, 2**62, 0]
 

@@ -225,7 +225,7 @@ def test_the_constant_model_of_a_fit_is_bounded_by_persons(loss, neighbours):
 
     def release(total):
         asked.append(total)
-        return Released(np.ones(total.value.shape), np.ones(1), total.query)
+        return Released(np.ones(total.value.shape), np.ones(1), total.kind, total.query)
 
     release_constant(engine, loss, neighbours, 2, release)
     assert sum(asked[0].value) * Fraction(asked[0].unit) <= 2

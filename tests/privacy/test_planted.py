@@ -17,7 +17,7 @@ from skdp.privacy import discovery
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import encode
 from skdp.privacy.mechanism import Released
-from skdp.privacy.queries import NEIGHBOURS, Metric, Slopes
+from skdp.privacy.queries import NEIGHBOURS, Kind, Metric, Slopes
 from skdp.privacy.randomness import Randomness
 from skdp.tables.batches import batches
 
@@ -36,7 +36,7 @@ def asked_and_found(
         seen = (
             total.value.astype(float) if values is None else values[: total.value.size]
         )
-        return Released(seen, np.full(seen.shape, 0.3), total.query)
+        return Released(seen, np.full(seen.shape, 0.3), total.kind, total.query)
 
     found = target.release_constant(
         engine(records_of(rows, schema)), LOSSES[loss](), neighbours, N_ROWS, release
@@ -147,7 +147,7 @@ def test_rows_that_are_private_are_counted_by_a_release():
     planned = set()
     for _ in range(5):
         record = model.fit(X, y).privacy_
-        counts = [r for r in record.transcript if r.query == "number of rows"]
+        counts = [r for r in record.transcript if r.kind == Kind.ROW_COUNT]
         assert len(counts) == 1
         assert model.plan_.n_rows == max(1, round(float(counts[0].values[0])))
         planned.add(model.plan_.n_rows)

@@ -16,9 +16,10 @@ from skdp.descent.forecast import forecast
 from skdp.descent.plan_files import summary_digest
 from skdp.estimators import plots
 from skdp.estimators.effects import compute_effects
+from skdp.estimators.formatting import escape_unprintable, format_number
 from skdp.estimators.standard_errors import compute_class_effects
-from skdp.formatting import escape_unprintable, format_number
 from skdp.privacy.budget import Event
+from skdp.privacy.queries import Kind
 from skdp.reporting import model_card, pictures
 from skdp.reporting import report as report_module
 from skdp.reporting.report import remake_plan
@@ -190,7 +191,9 @@ def test_bars_are_the_shares_that_were_spent(name):
 
 def test_what_is_left_of_a_budget_is_shown():
     record = skdp.PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
-    record.charge(Event("number of rows", 1.0, 2 / math.sqrt(record.budget), 1))
+    record.charge(
+        Event(Kind.ROW_COUNT, "number of rows", 1.0, 2 / math.sqrt(record.budget), 1)
+    )
     rows, left = model_card.group_by_purpose(record)
     assert (rows.name, left.name) == ("Number of rows", model_card.UNSPENT)
     assert (rows.share, left.share) == pytest.approx((0.25, 0.75))

@@ -10,6 +10,7 @@ from scipy.special import ndtr, ndtri
 import skdp
 from skdp.privacy.accountant import gdp_delta
 from skdp.privacy.budget import Event, PrivacyRecord
+from skdp.privacy.queries import Kind
 from skdp.privacy.selection import SearchRecord, choose_stop
 from skdp.reporting.statement import detection_rate, failure_rate, statement
 
@@ -21,7 +22,7 @@ Y = (X[:, 0] > 0.5).astype(int)
 def record(epsilon=1.0, delta=1e-6, neighbours="replace-one", **given):
     made = PrivacyRecord(epsilon=epsilon, delta=delta, neighbours=neighbours, **given)
     z = 1 / math.sqrt(made.budget) if epsilon < math.inf else 0.0
-    made.charge(Event("some sums", 2.0, z * (1 + 1e-9), 4))
+    made.charge(Event(Kind.STATED, "some sums", 2.0, z * (1 + 1e-9), 4))
     return made
 
 
@@ -47,12 +48,12 @@ def test_no_test_between_gaussians_finds_more(mu):
     """The likelihood-ratio test, simulated, reaches the rate and nothing beats it."""
     one = record()
     one.events.clear()
-    one.events[Event("q", 1.0, 1 / mu, 1)] = 1
+    one.events[Event(Kind.STATED, "q", 1.0, 1 / mu, 1)] = 1
     draws = RNG.normal(size=400_000)
     threshold = np.quantile(draws, 0.95)
     found = np.mean(RNG.normal(mu, size=400_000) > threshold)
     assert detection_rate(one) == pytest.approx(found, abs=0.004)
-    one.events[Event("q", 1.0, 1e9, 1, 1e-3)] = 2
+    one.events[Event(Kind.STATED, "q", 1.0, 1e9, 1, 1e-3)] = 2
     assert detection_rate(one) == pytest.approx(found + 2e-3, abs=0.004)
 
 
@@ -70,7 +71,9 @@ def test_a_random_search_is_described_by_its_own_curve():
     stop = choose_stop(20.0)
     one = SearchRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one", stop=stop)
     one.end(one.begin(one.budget), [])
-    one.charge(Event("some sums", 2.0, 1 / math.sqrt(one.budget) * (1 + 1e-9), 4))
+    one.charge(
+        Event(Kind.STATED, "some sums", 2.0, 1 / math.sqrt(one.budget) * (1 + 1e-9), 4)
+    )
     mu = math.sqrt(one.spent)
     assert detection_rate(one) > ndtr(ndtri(0.05) + mu) + 0.02
     assert detection_rate(one) <= 0.05 * math.e + 1e-6

@@ -10,6 +10,7 @@ import pytest
 from cases import distance, features, problem_of, rows, watched
 
 from skdp.privacy import accountant
+from skdp.privacy.queries import Kind
 from skdp.solvers import adassp, certified
 
 module = importlib.import_module("skdp.solvers.adassp")
@@ -86,7 +87,7 @@ def test_one_record_moves_the_least_eigenvalue_by_its_squared_norm(monkeypatch):
             adassp(problem, calibration="paper", **OPTIONS)
         values.append(seen[0].total)
     one, other = values
-    assert one.query == "least eigenvalue of the Gram matrix"
+    assert one.kind == Kind.EIGENVALUE
     moved = abs(float(one.value[0] - other.value[0])) * one.unit
     assert 0.9 < moved <= 1.0  # the square of what was changed
     assert one.sensitivity >= problem.row_norm**2

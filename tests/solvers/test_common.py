@@ -21,6 +21,7 @@ from scipy.stats import chi2
 
 from skdp.engines.choice import choose_engine
 from skdp.privacy.budget import BudgetError, PrivacyRecord
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.solvers import SOLVERS, Solved
 
@@ -29,6 +30,8 @@ COMMON = ("epsilon", "delta", "random_state", "noise", "record", "engine", "call
 every_solver = pytest.mark.parametrize("name", SOLVERS)
 #: Private as a whole, not sum by sum: what one record can do is in their own tests.
 AS_A_WHOLE = {"objective_perturbation"}
+#: Kinds that are charged before their release, and that cover several releases.
+BEFOREHAND, TOGETHER = (Kind.MINIMISER, Kind.DISTANCE), (Kind.BATCHES, Kind.TILT)
 
 
 def fit(name, problem=None, **options):
@@ -128,7 +131,7 @@ def test_no_neighbour_moves_a_released_sum_beyond_its_sensitivity(name, monkeypa
         assert len(runs[0]) == len(runs[1])
         for one, two in zip(*runs, strict=True):
             # In a batch a replacement is a removal and an addition.
-            batch = not one.known and "beforehand" not in one.total.query
+            batch = not one.known and one.total.kind not in BEFOREHAND
             both = 2 if neighbours == "replace-one" and batch else 1
             ratio = distance(one.total, two.total) / one.total.sensitivity
             assert ratio <= both
@@ -178,12 +181,12 @@ def test_noise_has_the_scale_that_was_charged(name, monkeypatch):
     charged = sum(
         1.0 / one.noise_multiplier**2
         for one in seen
-        if one.known or "beforehand" in one.total.query
+        if one.known or one.total.kind in BEFOREHAND
     )
     single = [
         times * event.mu_squared
         for event, times in solved.record.events.items()
-        if "together" not in event.query
+        if event.kind not in TOGETHER
     ]
     assert charged == pytest.approx(sum(single), rel=1e-9)
 

@@ -13,6 +13,7 @@ from skdp.models.losses import Logistic
 from skdp.models.penalties import ElasticNet
 from skdp.privacy import profiles
 from skdp.privacy.encoding import Batch, Coded, encode
+from skdp.privacy.queries import Kind
 from skdp.schema import Categorical, Schema, Vector
 from skdp.solvers import dp_gcd
 from skdp.solvers.problem import Problem, open_run
@@ -153,7 +154,7 @@ def test_choices_are_charged_for_the_rate_they_are_drawn_with(monkeypatch):
 
     monkeypatch.setattr(module, "choose", watch)
     solved = dp_gcd(problem_of(), selection="exponential", n_steps=7, **OPTIONS)
-    (event,) = [e for e in solved.record.events if "choice" in e.query]
+    (event,) = [e for e in solved.record.events if e.kind == Kind.CHOICE]
     assert solved.record.events[event] == len(rates) == 7
     width = float(2 * rates[0] * (module.SCORE_UNITS + 2))
     assert len(set(rates)) == 1

@@ -18,6 +18,7 @@ from skdp.privacy import profiles
 from skdp.privacy.accountant import gdp_delta
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
+from skdp.privacy.queries import Kind
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.solvers import certified, objective_perturbation
 from skdp.solvers.certified import Objective
@@ -43,7 +44,7 @@ def line(loss, n_rows=3, neighbours="zero-out"):
 
 def read_charge(solved):
     """μ of the one event that objective perturbation is charged as."""
-    (event,) = [e for e in solved.record.events if "together" in e.query]
+    (event,) = [e for e in solved.record.events if e.kind == Kind.TILT]
     return math.sqrt(event.mu_squared)
 
 
@@ -166,7 +167,7 @@ def test_the_tilt_is_never_handed_out(monkeypatch):
         problem_of(), epsilon=1.0, delta=1e-6, random_state=5
     )
     (shown,) = solved.record.transcript
-    assert shown.query == module.QUERY
+    assert (shown.kind, shown.query) == module.QUERY
     assert shown is seen[-1].released
     for value in (*solved.settings.values(), *vars(solved.record).values()):
         for hidden in seen[: module.LEVELS]:

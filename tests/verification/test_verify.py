@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,9 @@ import skdp
 from skdp.estimators.saving import ReleaseForm
 from skdp.ledger import Reservation
 from skdp.privacy import accountant
+from skdp.privacy.queries import Kind
+from skdp.verification import verify
+from skdp.verification.costs import read
 from skdp.verification.verify import closed_form_epsilon, pld_epsilon
 
 pytest.importorskip("mpmath")
@@ -69,8 +73,9 @@ def test_caps_that_follow_a_narrow_target_pass(kind):
 
 
 def made(noise_multiplier, **given):
-    given = {"query": "", "sensitivity": 1.0, "times": 1, "n_draws": 7} | given
-    return ReleaseForm(noise_multiplier=noise_multiplier, **{"delta": 0.0} | given)
+    told = {"kind": Kind.STATED, "query": "", "sensitivity": 1.0, "n_columns": 0}
+    told |= {"times": 1, "n_draws": 7, "delta": 0.0} | given
+    return ReleaseForm(noise_multiplier=noise_multiplier, **told)
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.3, 2.0, 20.0])
@@ -277,7 +282,7 @@ def test_a_column_that_nobody_fills_is_asked_for_all_the_same():
     taken = sum(
         times
         for event, times in model.privacy_.events.items()
-        if event.query.startswith("gradient of")
+        if event.kind == Kind.GRADIENT
     )
     assert taken == 60
 
@@ -290,3 +295,29 @@ def test_one_fit_is_not_counted_as_several():
     )
     assert "number of steps: 12 released in 1 fit\n" in str(found)
     assert "Gram matrix: 1 in 1 fit\n" in str(found)
+
+
+@pytest.mark.parametrize("name", ["matrix", "found", "diagonal", "linear"])
+def test_a_release_of_another_kind_does_not_pass(name):
+    """Whatever the sentence beside it says: no kind can stand for another one."""
+    model = KINDS[name].fit(X, Y)
+    right = dict(model.privacy_.events)
+    assert verify_kinds(model)
+    for event, times in right.items():
+        for kind in set(Kind) - {event.kind}:
+            wrong = right | {replace(event, kind=kind): times}
+            model.privacy_.events = {e: k for e, k in wrong.items() if e != event}
+            assert not verify_kinds(model), (event.kind, kind)
+    model.privacy_.events = {
+        replace(event, query="some words"): times for event, times in right.items()
+    }
+    assert verify_kinds(model)
+
+
+def verify_kinds(model):
+    """Whether the checks of steps and releases find nothing, without those of ε."""
+    given = read(model)
+    return all(
+        one.passed is not False and not (one.passed is None and one.required)
+        for one in [*verify._check_steps(given), *verify._check_releases(given)]
+    )

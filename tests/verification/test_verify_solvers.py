@@ -237,11 +237,11 @@ def test_what_cannot_be_checked_is_said(change):
     assert "not checked  distance to the exact minimiser: " in str(found)
 
     def rename(about, record):
-        record["releases"][0]["query"] = "something else"
+        record["releases"][0]["kind"] = "stated sum"
 
     found = change("dp_gcd", rename)
     assert "not checked  other sensitivities: " in str(found)
-    assert "something else" in str(found)
+    assert "(stated sum)" in str(found)
     assert not found.passed
 
 
@@ -278,8 +278,8 @@ def test_first_releases_are_checked_without_a_list(change, monkeypatch):
 
     def add(about, record):
         about["plan"]["solver"] = "own"
-        first = {"query": "number of rows", "sensitivity": 0.5, "delta": 0.0}
-        noise = {"noise_multiplier": 1e6, "times": 1, "n_draws": 1}
+        first = {"kind": "row count", "query": "", "sensitivity": 0.5, "delta": 0.0}
+        noise = {"noise_multiplier": 1e6, "times": 1, "n_draws": 1, "n_columns": 0}
         record["releases"].append(first | noise)
 
     assert "sensitivities" in failed(change("dp_gcd", add, digest=True))
@@ -308,7 +308,7 @@ def test_caps_that_follow_a_released_spread_have_a_floor(tmp_path):
     assert "not checked  caps of the steps: " in str(skdp.verify(fitted))
     path = tmp_path / "model" / "privacy.json"
     record = json.loads(path.read_text("utf-8"))
-    steps = [r for r in record["releases"] if r["query"].endswith("matrix metric")]
+    steps = [r for r in record["releases"] if r["kind"] == "mapped gradient"]
     for release in steps:
         release["sensitivity"] /= 100
     path.write_text(json.dumps(record))

@@ -22,12 +22,13 @@ from skdp.estimators.fit import PrivateLinearModel
 from skdp.estimators.fit_warnings import DoubtfulSchemaWarning
 from skdp.estimators.opening import RANGE, sort_target
 from skdp.estimators.other_solvers import OWN
-from skdp.estimators.weights import QUERY, add_up_weights
+from skdp.estimators.weights import add_up_weights
 from skdp.privacy import queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.privacy.mechanism import Released
+from skdp.privacy.queries import Kind
 from skdp.schema import (
     Categorical,
     FloatArray,
@@ -80,7 +81,7 @@ class Replay:
     ) -> None:
         self.sums: Sums = []
         self._transcript = transcript
-        if transcript[0].query == QUERY:
+        if transcript[0].kind == Kind.WEIGHT_HISTOGRAM:
             self.next_release(add_up_weights(records, plan.neighbours))
         task = plan.make_task(engine(records), self.next_release)
         prepared = plan.geometry.prepare(task)

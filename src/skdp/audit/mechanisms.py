@@ -35,7 +35,7 @@ from skdp.privacy import accountant, discovery, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Coded
 from skdp.privacy.mechanism import Released, release
-from skdp.privacy.queries import Neighbours
+from skdp.privacy.queries import Kind, Neighbours
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, FloatArray, IntArray, Numeric, Schema, check
 from skdp.schema import Pair as Surface
@@ -65,6 +65,7 @@ def make_ranges_game(
             ),
             1,
             neighbours,
+            Kind.RANGES,
             "magnitudes",
         )
         for c in cells.values()
@@ -88,7 +89,9 @@ def make_levels_game(
     in the other. Under replace-one, two categories cross the threshold in opposite
     directions. The game can then reveal at most 1/√2 of the μ that is charged.
     """
-    std = z * queries.histogram(queries.big([0]), 1, neighbours, "").sensitivity
+    zero = queries.big([0])
+    asked = queries.histogram(zero, 1, neighbours, Kind.CATEGORIES, "categories")
+    std = z * asked.sensitivity
     sides = 2 if neighbours == "replace-one" else 1
     near = math.ceil(discovery.compute_threshold(std, delta / sides) + 0.5)
     # Lower δ a little, to put the threshold midway between two counts.
@@ -468,6 +471,7 @@ def make_shares_game(
             queries.big(discovery.count_shares(records, names)),
             len(names),
             neighbours,
+            Kind.KNOT_SHARES,
             "shares",
         )
         for records in both

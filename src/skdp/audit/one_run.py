@@ -32,8 +32,12 @@ from skdp.audit.tables import SyntheticTable, extreme_targets
 from skdp.engines.choice import choose_engine
 from skdp.estimators.fit import PrivateLinearModel
 from skdp.privacy import accountant
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, FloatArray, Schema, check
+
+#: Kinds of sums whose entries belong to bins, and not to single canaries.
+HISTOGRAMS = (Kind.TARGET_HISTOGRAM, Kind.WEIGHT_HISTOGRAM)
 
 
 def p_value(
@@ -243,7 +247,7 @@ def _score_canaries(
     score = np.zeros(len(everyone.target))
     square = np.zeros_like(score)
     for released, total in zip(transcript, asked, strict=True):
-        if len(total.value) != len(score) or total.query.startswith("histogram"):
+        if len(total.value) != len(score) or total.kind in HISTOGRAMS:
             continue  # its entries do not belong to single canaries
         part = total.value.astype(np.float64) * total.unit / released.noise_std
         seen = released.values / released.noise_std

@@ -22,6 +22,7 @@ from skdp.privacy import accountant, queries
 from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import Released
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, IntArray, check, count_in_words
 
@@ -355,6 +356,7 @@ def _state(
         rounding = 2.0**-30 * math.sqrt(len(at))  # by state_sensitivity
         sensitivity = reach * bound + rounding
         name = f"gradient of {count_in_words(len(at), 'coordinate')}"
-        return queries.state_sensitivity(n_rows * found[at, None], sensitivity, name)
+        value = n_rows * found[at, None]
+        return queries.state_sensitivity(value, sensitivity, Kind.STATED, name)
 
     return query

@@ -26,6 +26,7 @@ from skdp.models.registry import Registered
 from skdp.privacy import queries
 from skdp.privacy.grid import FEATURE_BITS, WEIGHT_BOX
 from skdp.privacy.mechanism import Released
+from skdp.privacy.queries import Kind
 from skdp.schema import FloatArray, Group, IntArray, Layout, check
 
 # ---- State what forecasts assume about a table, and the public facts of a run
@@ -168,9 +169,9 @@ def release_constant(
     fine[-2] += fine[-1]  # the largest value belongs to the last bin
     starts = np.arange(0, 1 << FEATURE_BITS, (1 << FEATURE_BITS) // N_BINS)
     counts = np.add.reduceat(fine[:-1], starts)
-    query = f"histogram of the target, {N_BINS} bins"
+    kind, query = Kind.TARGET_HISTOGRAM, f"histogram of the target, {N_BINS} bins"
     one = engine.records.one
-    total = queries.histogram(counts, 1, neighbours, query, one)
+    total = queries.histogram(counts, 1, neighbours, kind, query, one)
     return fit_constant(release(total), loss, n_rows)
 
 
@@ -455,6 +456,11 @@ class Diagonal(Geometry):
             0 <= self.share < 1,
             f"share must be at least 0 and below 1, got {self.share}.",
         )
+
+    @property
+    def target_share(self) -> float:
+        """The share spent on the target's histogram, which is all of `share`."""
+        return self.share
 
     @classmethod
     def of_step_sizes(cls, gamma: FloatArray, probabilities: FloatArray) -> Diagonal:

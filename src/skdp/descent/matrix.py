@@ -30,6 +30,7 @@ from skdp.models.losses import Loss
 from skdp.models.penalties import Penalty, iterate
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
+from skdp.privacy.queries import Kind
 from skdp.schema import FloatArray, IntArray, Layout, check
 from skdp.schema.validation import fact
 
@@ -296,7 +297,6 @@ USUAL_ERROR, COUNT_ERROR = 0.07, 0.1
 FARTHEST = 2.0
 #: Number of points that represent the distribution of margins.
 N_POINTS = 256
-QUERY = "sum of slopes"
 
 
 def release_level(
@@ -314,7 +314,7 @@ def release_level(
     # the sum of gradients there is the sum of slopes, and no other query is needed.
     capped = queries.cap_slopes(engine, slopes, queries.Metric.of(last, cap))
     total = queries.mapped_gradient(engine, capped, weights, neighbours)
-    return release(replace(total, query=QUERY))
+    return release(replace(total, kind=Kind.LEVEL, query="sum of slopes"))
 
 
 def find_shift(

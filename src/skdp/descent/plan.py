@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Literal
 
@@ -441,15 +441,8 @@ def release_row_count(
     charged to `record`. Pass the same record to `run`.
     """
     check_record_unit(record, records.layout)
-    query = name_row_count(records.layout.counted)
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
-    counted = queries.counts(engine(records), 1, record.neighbours)
-    total = replace(counted, query=query)
+    total = queries.counts(engine(records), 1, record.neighbours)
     released = release(total, z, noise or Randomness(), record)
     # The noise may make it zero or negative, and every mean divides by it.
     return max(1, round(float(released.values[0])))
-
-
-def name_row_count(counted: str) -> str:
-    """Return the name of the query for the number of rows, or of persons."""
-    return f"number of {counted}"

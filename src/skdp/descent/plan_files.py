@@ -147,6 +147,7 @@ def plan_summary(plan: Any) -> dict[str, Any]:
         "sampling": type(plan.sampling).__name__,
         "geometry": type(plan.geometry).__name__,
         "radius": getattr(plan.geometry, "radius", None),
+        "target_share": getattr(plan.geometry, "target_share", 0.0),
         "level_share": getattr(plan.geometry, "level_share", 0.0),
         "level_cap": None if level_cap == math.inf else level_cap,
         "n_steps": int(plan.n_steps),

@@ -25,7 +25,7 @@ from skdp.estimators.regressors import (
 from skdp.estimators.summary import TermLine
 from skdp.models.losses import Loss
 from skdp.privacy.budget import PrivacyRecord
-from skdp.privacy.queries import GramPattern, name_gram
+from skdp.privacy.queries import GramPattern, Kind
 from skdp.schema import (
     Categorical,
     FloatArray,
@@ -65,9 +65,7 @@ def estimate_shares(model: Any) -> FloatArray | None:
     if not isinstance(plan, Plan) or not model.fit_intercept:
         return None
     pattern = GramPattern.of(plan.layout, plan.neighbours, centred=True)
-    query = name_gram(len(pattern.rows))
-    transcript = model.privacy_.transcript
-    released = next((one for one in transcript if one.query == query), None)
+    released = model.privacy_.find_released(Kind.GRAM, len(pattern.rows))
     if released is None:
         return None
     gram = fill_gram(plan.layout, pattern, released.values, plan.n_rows)

@@ -31,10 +31,10 @@ from scipy.special import ndtri
 
 from skdp.descent import forecast
 from skdp.descent.matrix import fill_gram
-from skdp.descent.plan import Plan, name_row_count
+from skdp.descent.plan import Plan
 from skdp.descent.plan_files import find_geometry
 from skdp.estimators.opening import accept_column
-from skdp.privacy.queries import GramPattern, name_counts, name_gram
+from skdp.privacy.queries import GramPattern, Kind
 from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, split_hats
 
 #: The directory of this package. Warnings point to the first caller outside of it.
@@ -120,13 +120,11 @@ def _find_released_sums(model: Any) -> _Sums | None:
     if not isinstance(plan, Plan):
         return None
     pattern = GramPattern.of(plan.layout, plan.neighbours, centred=True)
-    query = name_gram(len(pattern.rows))
-    transcript = model.privacy_.transcript
-    one = next((r for r in transcript if r.query == query), None)
+    record = model.privacy_
+    one = record.find_released(Kind.GRAM, len(pattern.rows))
     if one is None or not np.any(one.noise_std):
         return None
-    counted = name_row_count(plan.layout.counted)
-    counts = [r.noise_std for r in transcript if r.query == counted]
+    counts = [r.noise_std for r in record.transcript if r.kind == Kind.ROW_COUNT]
     std = np.broadcast_to(one.noise_std, one.values.shape)
     n_tests = 4 * len(plan.layout.groups)
     return _Sums(
@@ -252,9 +250,8 @@ def describe_unknown_labels(model: Any) -> str | None:
     Weighted fits are not checked, because a weight of zero excludes a row on purpose.
     """
     levels = () if model._weighted else getattr(model, "classes_", ())
-    query = name_counts(len(levels))
-    for released in model.privacy_.transcript if len(levels) > 1 else ():
-        if released.query != query:
+    for released in model.privacy_.transcript:
+        if released.kind != Kind.CLASS_COUNTS or len(released.values) != len(levels):
             continue
         rows, counted = model.plan_.n_rows, float(released.values.sum())
         noise = float(np.max(released.noise_std)) * math.sqrt(len(levels))

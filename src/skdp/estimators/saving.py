@@ -28,7 +28,7 @@ from skdp.estimators.opening import check_labels, sort_target
 from skdp.ledger import transcript_digest
 from skdp.ledger.digests import content_digest
 from skdp.privacy.budget import Event, PrivacyRecord
-from skdp.privacy.queries import Neighbours
+from skdp.privacy.queries import Kind, Neighbours
 from skdp.privacy.selection import SearchRecord
 from skdp.schema import Categorical, Layout, Schema, check, toml_files
 from skdp.typed_files import (
@@ -63,12 +63,14 @@ Probability = Annotated[float, Meta(ge=0, lt=1)]
 class ReleaseForm(Form, frozen=True, kw_only=True):
     """A release (`Event`), and the number of times that it was made."""
 
+    kind: Kind
     query: str
     times: Annotated[int, Meta(ge=1, le=1 << 53)]
     sensitivity: Size
     noise_multiplier: Size
     n_draws: Count
     delta: Probability
+    n_columns: Count
 
     def __post_init__(self) -> None:
         least = min(self.sensitivity or 1.0, self.noise_multiplier or 1.0)
@@ -232,6 +234,7 @@ class PlanNumbers(msgspec.Struct):
     n_restarts: Count = 0
     slope_bound: Size = 0.0
     radius: Size | None = None
+    target_share: Size = 0.0
     level_share: Size = 0.0
     level_cap: Size | None = None
 
@@ -593,7 +596,7 @@ def list_parameters(
     del given["random_state"]
     for name in ("epsilon", "max_weight"):  # as `read_parameters` returns them
         given[name] = float(given[name])
-    if isinstance(given["ledger"], str | os.PathLike):  # charged by a loaded model too
+    if given["ledger"] is not None:  # a loaded model charges the same file
         given["ledger"] = os.path.abspath(os.fsdecode(given["ledger"]))
     if given["schema"] is not None:
         given["schema"] = write_schema(find_own_schema(model))

@@ -15,6 +15,7 @@ from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import AnyArray, Records
 from skdp.privacy.mechanism import Released, release
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, Schema
 from skdp.schema.columns import level_key
@@ -25,9 +26,6 @@ from skdp.schema.columns import level_key
 BALANCED = "balanced"
 #: Share of the budget (of μ²) spent on the counts.
 BALANCED_SHARE = 0.02
-#: The name of the query that releases the counts ends with these words. They identify
-#: its release among all releases of a fit.
-QUERY_END = ", for weights"
 
 
 def release_balanced_weights(
@@ -45,7 +43,8 @@ def release_balanced_weights(
     total = queries.counts(
         ReferenceEngine(records), len(column.levels), record.neighbours
     )
-    total = replace(total, query=total.query + QUERY_END)
+    query = f"{total.query}, for weights"
+    total = replace(total, kind=Kind.CLASS_WEIGHTS, query=query)
     released = release(total, z, noise, record)
     return compute_balanced_weights(released, column, max_weight)
 
@@ -104,7 +103,6 @@ N_POINTS = 8
 WEIGHTS_SHARE = 0.01
 #: If at least this share of the weights is in the last bin, a summary mentions it.
 MOSTLY = 0.5
-QUERY = f"histogram of the weights, {N_BINS} bins"
 
 
 def release_weights(
@@ -125,7 +123,8 @@ def add_up_weights(
     one.
     """
     counts = queries.big(np.zeros(N_BINS, np.int64) + records.add_up(_count_weights))
-    return queries.histogram(counts, 1, neighbours, QUERY, records.one)
+    kind, query = Kind.WEIGHT_HISTOGRAM, f"histogram of the weights, {N_BINS} bins"
+    return queries.histogram(counts, 1, neighbours, kind, query, records.one)
 
 
 def _count_weights(records: Records) -> AnyArray:
@@ -146,8 +145,8 @@ def make_weighting(model: Any) -> Weighting | str:
     Only parameters of the model and released values are used.
     """
     most, given = float(model.max_weight), model.class_weight
-    transcript = model.privacy_.transcript
-    histogram = next((r for r in transcript if r.query == QUERY), None)
+    released = model.privacy_.find_released
+    histogram = released(Kind.WEIGHT_HISTOGRAM)
     if given is None and not model._weighted:
         return Weighting.equal(most)
     if given is not None and histogram is not None:
@@ -165,7 +164,7 @@ def make_weighting(model: Any) -> Weighting | str:
     column = model.schema_.target_column
     assert isinstance(column, Categorical)  # which a check of the parameters requires
     if given == BALANCED:
-        counts = next(r for r in transcript if r.query.endswith(QUERY_END))
+        counts = released(Kind.CLASS_WEIGHTS)
         given = compute_balanced_weights(counts, column, most)
     assert isinstance(given, Mapping)
     known = {str(level): float(weight) for level, weight in given.items()}
@@ -181,8 +180,7 @@ def describe_clipped(model: Any) -> str | None:
     The sentence follows from the released histogram. Return None for exposures, because
     many exposures may well be equal to the largest one.
     """
-    transcript = model.privacy_.transcript
-    histogram = next((r for r in transcript if r.query == QUERY), None)
+    histogram = model.privacy_.find_released(Kind.WEIGHT_HISTOGRAM)
     if histogram is None or model._exposed:
         return None
     counts = np.maximum(histogram.values.ravel(), 0.0)

@@ -22,6 +22,7 @@ from skdp.evaluation.metrics import (
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import Released, release
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, IntArray
 
@@ -183,7 +184,7 @@ def sum_columns(
     names = ", ".join(column.name for column in columns)
     query = f"scores ({names}) in units of 2⁻³⁴ of a row"
     squares = len(columns) * UNIT**2
-    return queries.histogram(total, squares, neighbours, query)
+    return queries.histogram(total, squares, neighbours, Kind.SCORES, query)
 
 
 def _sum_part(columns: list[Column], pieces: Iterable[Rows]) -> queries.BigInts:

@@ -68,7 +68,7 @@ def transcript_digest(record: PrivacyRecord) -> str:
     for released in record.transcript:
         # The byte order is fixed, because a record is verified on other machines too.
         values = np.ascontiguousarray(released.values, dtype="<f8")
-        head = json.dumps([released.query, list(values.shape)])
+        head = json.dumps([released.kind, released.query, list(values.shape)])
         digest.update(head.encode() + b"\n" + values.tobytes())
     return digest.hexdigest()
 

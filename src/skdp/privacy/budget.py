@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from skdp.privacy import accountant
-from skdp.privacy.queries import NEIGHBOURS, Neighbours
+from skdp.privacy.queries import NEIGHBOURS, BoundedSum, Kind, Neighbours
 from skdp.schema import check
 
 #: Number of noise draws that every budget allows. The sampler's distribution is not
@@ -30,14 +30,29 @@ class BudgetError(ValueError):
 class Event:
     """A release that is μ-GDP with μ = 1/noise_multiplier.
 
-    With probability at most `delta`, this guarantee may fail.
+    With probability at most `delta`, this guarantee may fail. Programs go by `kind`,
+    and `query` is for people. `n_columns` is as in `BoundedSum`.
     """
 
+    kind: Kind
     query: str
     sensitivity: float
     noise_multiplier: float
     n_draws: int
     delta: float = 0.0
+    n_columns: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        total: BoundedSum,
+        noise_multiplier: float,
+        n_draws: int,
+        delta: float = 0.0,
+    ) -> Self:
+        """Return the release of a sum with this noise."""
+        size, z, columns = total.sensitivity, noise_multiplier, total.n_columns
+        return cls(total.kind, total.query, size, z, n_draws, delta, columns)
 
     @property
     def mu_squared(self) -> float:
@@ -108,6 +123,17 @@ class PrivacyRecord:
         draws, extra = int(self._total("n_draws")), self._total("delta")
         mu = math.sqrt(self.spent)
         return accountant.spent_epsilon(mu, self.delta, draws, extra)
+
+    def find_released(self, kind: Kind, length: int | None = None) -> Any:
+        """Return the first release of a kind, with values of this length, or None."""
+        return next(
+            (
+                one
+                for one in self.transcript
+                if one.kind == kind and length in (None, len(one.values))
+            ),
+            None,
+        )
 
     def charge(self, event: Event) -> None:
         """Record a release before its noise is drawn.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.grid import UNIT_BITS
 from skdp.privacy.mechanism import release
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, IntArray, count_in_words
 
@@ -138,9 +140,7 @@ def release_ranges_and_texts(
     total = _count_everywhere(
         batches, partial(count_magnitudes, names=names, persons=persons)
     )
-    query = f"magnitudes of {count_in_words(len(names), 'column')}"
-    value, relation = queries.big(total), record.neighbours
-    asked = queries.histogram(value, len(names), relation, query, one)
+    asked = _bound_counts(queries.big(total), Kind.RANGES, len(names), record, one)
     counts = release(asked, noise_multiplier, noise, record)
     threshold = counts.noise_std * ndtri(1.0 - FALSE_ALARM / total.size)
     edges, found, texts = list_edges(), {}, set()
@@ -215,6 +215,15 @@ def _count_everywhere(batches: Batches, count: Callable[..., Any]) -> Any:
     return count(batches) if elsewhere is None else elsewhere(count)
 
 
+def _bound_counts(
+    value: queries.BigInts, kind: Kind, n_columns: int, record: PrivacyRecord, one: int
+) -> queries.BoundedSum:
+    """Return counts in `n_columns` columns, with the sensitivity of all together."""
+    query = f"{kind} of {count_in_words(n_columns, 'column')}"
+    total = queries.histogram(value, n_columns, record.neighbours, kind, query, one)
+    return replace(total, n_columns=n_columns)
+
+
 def release_shares(
     records: Records,
     names: Sequence[str],
@@ -234,10 +243,8 @@ def release_shares(
     nothing at all if its weight is zero. All rows of a person together add at most one.
     """
     total = records.add_up(partial(count_shares, names=tuple(names)))
-    query = f"shares of {count_in_words(len(names), 'column')}"
-    asked = queries.histogram(
-        queries.big(total), len(names), record.neighbours, query, records.one
-    )
+    kind, value = Kind.KNOT_SHARES, queries.big(total)
+    asked = _bound_counts(value, kind, len(names), record, records.one)
     found = release(asked, noise_multiplier, noise, record)
     seen = np.where(found.values > HIDDEN * found.noise_std, found.values, 0.0)
     whole = np.maximum(seen.sum(axis=1, keepdims=True), 1.0)
@@ -317,11 +324,10 @@ def release_levels(
     # The order must not depend on where the cells were counted.
     keys = sorted(key for key, n in counter.items() if n > 0)
     value = queries.big([counter[key] for key in keys])
-    query = f"categories of {count_in_words(len(names), 'column')}"
-    asked = queries.histogram(value, len(names), record.neighbours, query, one)
+    asked = _bound_counts(value, Kind.CATEGORIES, len(names), record, one)
     sides = queries.count_changes(record.neighbours)
     n_draws, z = sides * len(names) * one, noise_multiplier
-    record.charge(Event(query, asked.sensitivity, z, n_draws, delta))
+    record.charge(Event.of(asked, z, n_draws, delta))
     # The number of keys is private, but `release` would record it. The real record was
     # therefore charged above, and `release` gets a record that is thrown away.
     private = PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=record.neighbours)

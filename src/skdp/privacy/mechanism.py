@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skdp.privacy.budget import Event, PrivacyRecord
-from skdp.privacy.queries import BoundedSum
+from skdp.privacy.queries import BoundedSum, Kind
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, check
 
@@ -27,12 +27,15 @@ class Released:
         The noisy sum.
     noise_std : float64, broadcastable to values
         The standard deviation of the noise in each value.
+    kind : Kind
+        What the sum is.
     query : str
-        A description of the sum.
+        A description of the sum, for people.
     """
 
     values: FloatArray
     noise_std: FloatArray
+    kind: Kind
     query: str
 
 
@@ -61,7 +64,7 @@ def release(
     std = noise_multiplier * total.sensitivity * shape
     drawn = total.value.size if noise_multiplier else 0
     record.seeded |= noise.seeded
-    record.charge(Event(total.query, total.sensitivity, noise_multiplier, drawn))
+    record.charge(Event.of(total, noise_multiplier, drawn))
     noisy = exact = total.value.ravel().tolist()
     if noise_multiplier:
         scales = (std / total.unit).ravel().tolist()
@@ -69,7 +72,7 @@ def release(
         noisy = [_round_to_cell(k, scale, v, noise) for k, scale, v in entries]
     values = np.reshape(np.array(noisy, dtype=np.float64), std.shape) * total.unit
     values.flags.writeable = std.flags.writeable = False  # the transcript shares them
-    released = Released(values, std, total.query)
+    released = Released(values, std, total.kind, total.query)
     record.transcript.append(released)
     return released
 

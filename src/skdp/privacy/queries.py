@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
@@ -64,6 +65,43 @@ class Engine(Protocol):
         """Return `Metric.caps` of each chunk's rows."""
 
 
+class Kind(StrEnum):
+    """What a release is, for programs. Its `query` says the same to people.
+
+    The kind is public, like the sentence. Both are fixed before records are read.
+    """
+
+    # ---- Before the plan
+    ROW_COUNT = "row count"
+    RANGES = "magnitudes"
+    CATEGORIES = "categories"
+    KNOT_SHARES = "shares"
+    CLASS_WEIGHTS = "class weights"
+    WEIGHT_HISTOGRAM = "weight histogram"
+    # ---- Before the first step
+    GRAM = "Gram matrix"
+    CLASS_COUNTS = "class counts"
+    TARGET_HISTOGRAM = "target histogram"
+    EIGENVALUE = "least eigenvalue"  # AdaSSP
+    MOMENTS = "moments"  # AdaSSP
+    MEANS = "means"  # DP-GCD
+    SQUARES = "squares"  # DP-CD
+    # ---- Steps. One charge may cover many of them.
+    GRADIENT = "gradient"
+    MAPPED_GRADIENT = "mapped gradient"
+    CHOICE = "choice"  # DP-GCD
+    BATCHES = "Poisson batches"
+    # ---- After the last step
+    LEVEL = "level"
+    MINIMISER = "minimiser"
+    TILT = "tilt"
+    DISTANCE = "distance"
+    # ---- Not by a fit
+    SCORES = "scores"
+    TRIAL = "trial"
+    STATED = "stated sum"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class BoundedSum:
     """An exact sum over records, before noise is added. It must not be shown.
@@ -78,15 +116,22 @@ class BoundedSum:
         Relative noise scale of each entry.
     sensitivity : float
         An upper bound on ‖(value - value') · unit / shape‖₂ over neighbouring tables.
+    kind : Kind
+        What the sum is.
     query : str
-        A description of the sum.
+        A description of the sum, for people.
+    n_columns : int
+        The number of columns, in each of which a record counts once. It is 0 for sums
+        that are not made of such counts.
     """
 
     value: BigInts
     unit: float
     shape: FloatArray
     sensitivity: float
+    kind: Kind
     query: str
+    n_columns: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +266,7 @@ def gradient(
     unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS)
     sensitivity = grid.round_up(count_changes(neighbours) * reach)
     query = f"gradient of {count_in_words(len(at), 'coordinate')}"
-    return BoundedSum(value, unit, shape[:, None], sensitivity, query)
+    return BoundedSum(value, unit, shape[:, None], sensitivity, Kind.GRADIENT, query)
 
 
 def mapped_gradient(
@@ -246,7 +291,8 @@ def mapped_gradient(
     sensitivity = grid.round_up(count_changes(neighbours) * metric.radius)
     many = count_in_words(layout.n_features, "coordinate")
     query = f"gradient of {many} in a matrix metric"
-    return BoundedSum(value, unit, np.ones((len(value), 1)), sensitivity, query)
+    ones = np.ones((len(value), 1))
+    return BoundedSum(value, unit, ones, sensitivity, Kind.MAPPED_GRADIENT, query)
 
 
 def count_changes(neighbours: Neighbours) -> int:
@@ -335,13 +381,9 @@ def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
     n_rows = sums[-1] >> grid.FEATURE_BITS
     value = value + twice[i] * twice[j] * n_rows  # (2x - shift)(2x - shift)ᵀ
     unit = math.ldexp(1.0, -2 * grid.FEATURE_BITS - 2) / engine.records.one
-    query = name_gram(len(value))
-    return BoundedSum(value, unit, pattern.shape, pattern.sensitivity, query)
-
-
-def name_gram(n_entries: int) -> str:
-    """Return the name of the query for the Gram matrix."""
-    return f"{count_in_words(n_entries, 'entry', 'entries')} of the Gram matrix"
+    query = f"{count_in_words(len(value), 'entry', 'entries')} of the Gram matrix"
+    shape, sensitivity = pattern.shape, pattern.sensitivity
+    return BoundedSum(value, unit, shape, sensitivity, Kind.GRAM, query)
 
 
 def counts(engine: Engine, n_classes: int, neighbours: Neighbours) -> BoundedSum:
@@ -355,17 +397,21 @@ def counts(engine: Engine, n_classes: int, neighbours: Neighbours) -> BoundedSum
     `sensitivity` in Euclidean norm, because a record is in at most one class, and the
     shares of a person's rows add up to at most one.
     """
-    query, one = name_counts(n_classes), engine.records.one
-    return histogram(engine.counts(n_classes), 1, neighbours, query, one)
-
-
-def name_counts(n_classes: int) -> str:
-    """Return the name of the query for the counts of the classes."""
-    return f"counts of {count_in_words(n_classes, 'class', 'classes')}"
+    kind = Kind.CLASS_COUNTS
+    query = f"counts of {count_in_words(n_classes, 'class', 'classes')}"
+    if n_classes == 1:
+        kind, query = Kind.ROW_COUNT, f"number of {engine.records.layout.counted}"
+    value, one = engine.counts(n_classes), engine.records.one
+    return histogram(value, 1, neighbours, kind, query, one)
 
 
 def histogram(
-    value: BigInts, n: int, neighbours: Neighbours, query: str, one: int = 1
+    value: BigInts,
+    n: int,
+    neighbours: Neighbours,
+    kind: Kind,
+    query: str,
+    one: int = 1,
 ) -> BoundedSum:
     """Return counts together with the bound on a record's influence on them.
 
@@ -380,10 +426,13 @@ def histogram(
     replaced, since two records' contributions form at most a right angle.
     """
     sensitivity = grid.round_up(math.sqrt(count_changes(neighbours) * n))
-    return BoundedSum(value, 1.0 / one, np.ones(value.shape), sensitivity, query)
+    ones = np.ones(value.shape)
+    return BoundedSum(value, 1.0 / one, ones, sensitivity, kind, query)
 
 
-def state_sensitivity(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:
+def state_sensitivity(
+    values: FloatArray, sensitivity: float, kind: Kind, query: str
+) -> BoundedSum:
     """Wrap values whose sensitivity the caller states.
 
     The values are not sums over records. Either they depend on no record (the
@@ -397,4 +446,5 @@ def state_sensitivity(values: FloatArray, sensitivity: float, query: str) -> Bou
     `sensitivity`. Wrapping reads nan as 0, clips to ±2³², and rounds to units of 2⁻³⁰.
     """
     value = big(np.rint(np.clip(np.nan_to_num(values), -(2.0**32), 2.0**32) * 2.0**30))
-    return BoundedSum(value, 2.0**-30, np.ones(values.shape), sensitivity, query)
+    ones = np.ones(values.shape)
+    return BoundedSum(value, 2.0**-30, ones, sensitivity, kind, query)

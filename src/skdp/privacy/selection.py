@@ -10,6 +10,7 @@ from typing import Any
 
 from skdp.privacy import accountant
 from skdp.privacy.budget import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.schema import check, count_in_words
 
@@ -347,7 +348,7 @@ class SearchRecord(PrivacyRecord):
         """
         z = 0.0 if mu_squared == math.inf else 1.0 / math.sqrt(mu_squared)
         left = ALLOWED_DRAWS - int(self._total("n_draws"))
-        event = Event("trial that did not end", 1.0, z * (1 + 1e-12), left)
+        event = Event(Kind.TRIAL, "trial that did not end", 1.0, z * (1 + 1e-12), left)
         self.charge(event)
         return event
 

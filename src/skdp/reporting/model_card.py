@@ -7,18 +7,17 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skdp import formatting
-from skdp.descent import matrix
-from skdp.descent.plan import Plan, name_row_count
+from skdp.descent.plan import Plan
 from skdp.descent.plan_files import find_geometry, plan_summary
-from skdp.estimators.weights import QUERY, QUERY_END
+from skdp.estimators import formatting
+from skdp.estimators.formatting import format_number, shorten
 from skdp.evaluation.results import TOO_NOISY, Evaluation
-from skdp.formatting import format_number, shorten
 from skdp.privacy.budget import Event, PrivacyRecord
+from skdp.privacy.queries import Kind
 from skdp.reporting.statement import describe_neighbours, write_parts
 from skdp.schema import Column, Numeric, check, count_in_words, name_record
 
@@ -28,25 +27,23 @@ from skdp.schema import Column, Numeric, check, count_in_words, name_record
 # All of these facts are public or released.
 
 
-#: The purposes of releases, in the order in which a fit makes them. Each purpose has a
-#: test that recognises it by the description of the query.
-PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    ("Number of rows", lambda query: query == name_row_count("rows")),
-    ("Number of persons", lambda query: query == name_row_count("persons")),
-    ("Ranges, found in the table", lambda query: query.startswith("magnitudes of")),
-    ("Categories, found in the table", lambda query: query.startswith("categories of")),
-    ("Knots, placed where the rows are", lambda query: query.startswith("shares of")),
-    ("Weights of the classes", lambda query: query.endswith(QUERY_END)),
-    ("Weights of the rows", lambda query: query == QUERY),
-    ("Gram matrix of the columns", lambda query: query.endswith("Gram matrix")),
-    (
-        "Histogram of the target",
-        lambda query: query.startswith(("counts of", "histogram of the target")),
-    ),
-    ("Gradients, the steps of the fit", lambda query: query.startswith("gradient")),
-    ("Correction of the intercept", lambda query: query == matrix.QUERY),
-    ("Scores", lambda query: query.startswith("scores (")),
-)
+#: The purposes of releases, by their kind. A release of another kind is named by its
+#: own description.
+PURPOSES = {
+    Kind.RANGES: "Ranges, found in the table",
+    Kind.CATEGORIES: "Categories, found in the table",
+    Kind.KNOT_SHARES: "Knots, placed where the rows are",
+    Kind.CLASS_WEIGHTS: "Weights of the classes",
+    Kind.WEIGHT_HISTOGRAM: "Weights of the rows",
+    Kind.GRAM: "Gram matrix of the columns",
+    Kind.CLASS_COUNTS: "Histogram of the target",
+    Kind.TARGET_HISTOGRAM: "Histogram of the target",
+    Kind.GRADIENT: "Gradients, the steps of the fit",
+    Kind.MAPPED_GRADIENT: "Gradients, the steps of the fit",
+    Kind.BATCHES: "Gradients, the steps of the fit",
+    Kind.LEVEL: "Correction of the intercept",
+    Kind.SCORES: "Scores",
+}
 UNSPENT = "Not spent"
 #: Kinds of columns that are named by adjectives, which have no plural.
 ADJECTIVES = ("numeric", "categorical")
@@ -70,19 +67,16 @@ class Purpose:
     spent: bool = True
 
 
-def name_purpose(query: str) -> str:
-    """Return the purpose of a release, given the description of its query."""
-    for name, fits in PURPOSES:
-        if fits(query):
-            return name
-    return query[:1].upper() + query[1:]
+def name_purpose(event: Event) -> str:
+    """Return the purpose of a release."""
+    return PURPOSES.get(event.kind, event.query[:1].upper() + event.query[1:])
 
 
 def group_by_purpose(record: PrivacyRecord) -> list[Purpose]:
     """Group a record's releases by purpose, and list the unspent budget last."""
     groups: dict[str, list[tuple[Event, int]]] = {}
     for event, times in record.events.items():
-        groups.setdefault(name_purpose(event.query), []).append((event, times))
+        groups.setdefault(name_purpose(event), []).append((event, times))
     found = []
     for name, events in groups.items():
         cost = math.fsum(times * event.mu_squared for event, times in events)
@@ -322,7 +316,12 @@ def make_card(about: Any, scores: Evaluation | None = None) -> dict[str, Any]:
             "not_protected": list(unprotected),
             "how_to_check": list(checked),
             "releases": [
-                {"query": event.query, "times": times, "mu_squared": event.mu_squared}
+                {
+                    "kind": event.kind,
+                    "query": event.query,
+                    "times": times,
+                    "mu_squared": event.mu_squared,
+                }
                 for event, times in record.events.items()
             ],
         },

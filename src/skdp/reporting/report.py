@@ -18,17 +18,17 @@ import numpy as np
 import sklearn
 
 import skdp
-from skdp import formatting
 from skdp.descent.forecast import describe_outlook
 from skdp.descent.plan import Plan
 from skdp.descent.plan_files import plan_summary, summary_digest
-from skdp.estimators import plots, saving
+from skdp.estimators import formatting, plots, saving
 from skdp.estimators.fit import PrivateLinearModel
 from skdp.estimators.saving import ModelForm, load, model_digest, read_form
 from skdp.evaluation.results import Evaluation
 from skdp.evaluation.search import PrivateSearchCV
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.queries import Kind
 from skdp.privacy.selection import SearchRecord
 from skdp.reporting import model_card, pictures
 from skdp.reporting.statement import (
@@ -54,9 +54,11 @@ KEPT = (
 #: Largest accepted relative difference between the clipping radii of the saved plan and
 #: of the remade plan. Rounding of the budget may cause a small difference.
 NEAR = 0.01
-#: Some releases are made before the plan. The names of their purposes begin with these
-#: words.
-BEFORE = ("Number of", "Ranges", "Categories", "Knots", "Weights of")
+#: The kinds of releases that are made before the plan.
+BEFORE = (
+    *(Kind.ROW_COUNT, Kind.RANGES, Kind.CATEGORIES, Kind.KNOT_SHARES),
+    *(Kind.CLASS_WEIGHTS, Kind.WEIGHT_HISTOGRAM),
+)
 
 
 def report(
@@ -370,9 +372,7 @@ def remake_plan(model: Any) -> Plan | None:
         return None
     left = copy(model.privacy_)
     left.events = {
-        event: times
-        for event, times in left.events.items()
-        if model_card.name_purpose(event.query).startswith(BEFORE)
+        event: times for event, times in left.events.items() if event.kind in BEFORE
     }
     if isinstance(left, SearchRecord):  # a trial has a part of the budget
         left.budget = accountant.gdp_mu(model.epsilon, left.delta) ** 2

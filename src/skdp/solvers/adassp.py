@@ -42,6 +42,7 @@ neighbours.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -54,8 +55,9 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_BITS, round_up
 from skdp.privacy.mechanism import release
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, Layout, check
+from skdp.schema import FloatArray, Layout, check, count_in_words
 from skdp.solvers.certified import count_covered_rows, fade, read_ridge
 from skdp.solvers.problem import (
     Callback,
@@ -152,6 +154,8 @@ def adassp(
     total = queries.gradient(
         adder, slopes, problem.start, problem.all, problem.neighbours, np.ones(d)
     )
+    query = f"moments of {count_in_words(d, 'coordinate')} with the target"
+    total = replace(total, kind=Kind.MOMENTS, query=query)
     moment = -release(total, z_slope, run.noise, run.record).values
     std = z_gram * pattern.sensitivity
     if eigenvalue is None:
@@ -224,7 +228,10 @@ def _release_eigenvalue(
     lost += largest / full if most > full else 0.0
     bound = round_up(squared + lost + 2.0**-30)
     total = queries.state_sensitivity(
-        np.array([value]), bound, "least eigenvalue of the Gram matrix"
+        np.array([value]),
+        bound,
+        Kind.EIGENVALUE,
+        "least eigenvalue of the Gram matrix",
     )
     released = release(total, z, run.noise, run.record)
     likely = z * bound * math.sqrt(math.log(6 / run.record.delta))

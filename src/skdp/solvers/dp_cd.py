@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -31,8 +31,9 @@ from skdp.engines.reference import ReferenceEngine
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, IntArray, check, check_integer
+from skdp.schema import FloatArray, IntArray, check, check_integer, count_in_words
 from skdp.solvers.problem import (
     Callback,
     EngineOf,
@@ -268,7 +269,10 @@ def release_squares(problem: Problem, run: Run) -> FloatArray:
 
     def ask(at: IntArray, moment: Moment, weights: FloatArray) -> queries.BoundedSum:
         slopes, shape = queries.Slopes(moment, most), np.ones(len(at))
-        return queries.gradient(table, slopes, weights, at, problem.neighbours, shape)
+        relation = problem.neighbours
+        total = queries.gradient(table, slopes, weights, at, relation, shape)
+        query = f"squares of {count_in_words(len(at), 'coordinate')}"
+        return replace(total, kind=Kind.SQUARES, query=query)
 
     asked: list[tuple[IntArray, queries.BoundedSum]] = []
     codes = [g.coordinates for g in layout.groups if g.kind in ("code", "hats")]

@@ -53,6 +53,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
@@ -65,6 +66,7 @@ from skdp.privacy import accountant, profiles, queries
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.grid import WEIGHT_BOX, round_up
 from skdp.privacy.mechanism import Released, release
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import choose
 from skdp.schema import (
@@ -331,7 +333,7 @@ def _make_exponential_step(
         scores = score_coordinates(problem, M, weights, exact, reach)
         query = f"choice among {count_in_words(len(scores), 'coordinate')}"
         if z_choice:
-            run.record.charge(Event(query, reach, z_choice, 1))
+            run.record.charge(Event(Kind.CHOICE, query, reach, z_choice, 1))
             run.record.seeded |= run.noise.seeded
             # These are Python integers, because some tables' scores overflow int64.
             whole_units = [int(score) for score in np.rint(scores).tolist()]
@@ -369,6 +371,8 @@ def _release_means(problem: Problem, run: Run, adder: queries.Engine) -> FloatAr
     total = queries.gradient(
         adder, slopes, high, problem.all, problem.neighbours, np.ones(d)
     )
+    query = f"means of {count_in_words(d, 'coordinate')}"
+    total = replace(total, kind=Kind.MEANS, query=query)
     z = accountant.noise_multiplier(run.mu, 1)
     released = release(total, z, run.noise, run.record)
     floor = z * total.sensitivity * math.sqrt(2 * math.log(1 + d)) / problem.n_rows

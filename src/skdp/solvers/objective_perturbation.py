@@ -53,6 +53,7 @@ from skdp.privacy import accountant, profiles, queries
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.grid import round_up
 from skdp.privacy.mechanism import release
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, check, count_in_words
 from skdp.solvers.certified import (
@@ -86,7 +87,7 @@ from skdp.solvers.problem import (
 OUTPUT_SHARE = 0.01
 #: Number of draws whose sum is b, and the ratio of their standard deviations.
 LEVELS, SHRINK = 4, 2.0**-8
-QUERY = "distance to minimiser, charged beforehand"
+QUERY = Kind.DISTANCE, "distance to minimiser, charged beforehand"
 
 
 def choose_objective_ridge(problem: Problem, mu: float) -> float:
@@ -185,12 +186,12 @@ def objective_perturbation(
     bound = round_up(bounds.slack + 2 * rest + 2 * GRID * math.sqrt(d))
     z_out = accountant.noise_multiplier(run.share(OUTPUT_SHARE).mu, 1)
     _charge_tilt(problem, run, std, cost, d)
-    shown = charge_run(run, Event(QUERY, bound, z_out, d if std else 0))
+    shown = charge_run(run, Event(*QUERY, bound, z_out, d if std else 0))
     tilt = _draw_tilt(problem, run, std, d)
     objective = Objective(problem, quadratic, tilt)
     found = locate_minimiser(objective, bounds, proved=std > 0)
     scale = np.sqrt(quadratic)[:, None]
-    total = queries.state_sensitivity(found[:, None] * scale, bound, QUERY)
+    total = queries.state_sensitivity(found[:, None] * scale, bound, *QUERY)
     released = release(total, z_out, run.noise, shown)
     return Solved(
         weights=released.values / scale,
@@ -273,6 +274,7 @@ def _calibrate_as_in_paper(
 def _charge_tilt(problem: Problem, run: Run, std: float, cost: float, d: int) -> None:
     """Charge the cost of objective perturbation, before the tilt is drawn."""
     event = Event(
+        Kind.TILT,
         f"objective perturbation, {count_in_words(d, 'coordinate')} together",
         _bound_gradient(problem) * queries.count_changes(problem.neighbours),
         accountant.noise_multiplier(cost, 1),
@@ -290,6 +292,7 @@ def _draw_tilt(problem: Problem, run: Run, std: float, d: int) -> FloatArray | N
         temporary = PrivacyRecord(
             epsilon=math.inf, delta=0.5, neighbours=problem.neighbours
         )
-        zero = queries.state_sensitivity(np.zeros(d), std * SHRINK**level, "tilt")
+        size = std * SHRINK**level
+        zero = queries.state_sensitivity(np.zeros(d), size, Kind.TILT, "tilt")
         tilt = tilt + release(zero, 1.0, run.noise, temporary).values
     return tilt

@@ -42,6 +42,7 @@ from skdp.privacy import accountant, queries
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.grid import round_up
 from skdp.privacy.mechanism import release
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, check
 from skdp.solvers.certified import (
@@ -67,7 +68,7 @@ from skdp.solvers.problem import (
     register_solver,
 )
 
-QUERY = "minimiser of the penalised loss, charged beforehand"
+QUERY = Kind.MINIMISER, "minimiser of the penalised loss, charged beforehand"
 
 #: `queries.state_sensitivity` rounds each number by at most this, before the noise.
 GRID = 2.0**-31
@@ -155,10 +156,11 @@ def output_perturbation(
     bounds = Bounds.of(problem, quadratic)
     bound = bound_sensitivity(problem, quadratic, bounds.slack)
     z = accountant.noise_multiplier(run.mu, 1)
-    shown = charge_run(run, Event(QUERY, bound, z, len(quadratic) if private else 0))
+    n_draws = len(quadratic) if private else 0
+    shown = charge_run(run, Event(*QUERY, bound, z, n_draws))
     found = locate_minimiser(Objective(problem, quadratic), bounds, proved=private)
     scale = np.sqrt(quadratic)[:, None]
-    total = queries.state_sensitivity(found[:, None] * scale, bound, QUERY)
+    total = queries.state_sensitivity(found[:, None] * scale, bound, *QUERY)
     released = release(total, z, run.noise, shown)
     return Solved(
         weights=released.values / scale,

@@ -16,6 +16,7 @@ import numpy as np
 from skdp.privacy import queries, subsampling
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.encoding import Chunk, Records
+from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.schema import check, count_in_words
 from skdp.solvers.problem import Run, charge_run
@@ -137,4 +138,5 @@ class Batches:
             f"noise {self.noise_multiplier:.6g} of one record's part, together"
         )
         z = 1.0 / self.mu * (1 + 2.0**-50) if self.mu < math.inf else 0.0
-        return charge_run(run, Event(query, sensitivity, z, n_draws, self.delta))
+        event = Event(Kind.BATCHES, query, sensitivity, z, n_draws, self.delta)
+        return charge_run(run, event)

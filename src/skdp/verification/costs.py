@@ -30,6 +30,7 @@ from skdp.estimators.saving import (
 from skdp.ledger import released_digest
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet
+from skdp.privacy.queries import Kind
 from skdp.schema import FloatArray, Layout, Schema, check, count_in_words
 
 # ---- Read the facts that verification uses: a model's public facts and its privacy
@@ -253,7 +254,7 @@ def check_batches(given: Given) -> Found:
     when a record is removed, and as much when one is added, they cost
     (2μ, δ₀ + F(δ₀)) when one is replaced, with F(x) = Φ(Φ⁻¹(x) + μ).
     """
-    charge = next(r for r in given.releases if "Poisson batch" in r.query)
+    charge = next(r for r in given.releases if r.kind == Kind.BATCHES)
     rate, z = given.number("rate"), given.number("noise_multiplier")
     steps = int(given.number("n_steps")) if "n_steps" in given.plan else 0
     if "n_epochs" in given.plan:
@@ -304,7 +305,7 @@ def check_tilt(given: Given) -> Found:
     and also at most the δ of m-GDP at ε - log(1+κ). If slopes have both signs, both
     bounds are doubled. The proof is in `skdp.privacy.profiles`.
     """
-    charge = next(r for r in given.releases if r.query.startswith("objective"))
+    charge = next(r for r in given.releases if r.kind == Kind.TILT)
     std = given.number("noise_std")
     said = f"a tilt of standard deviation {std:.6g}"
     if not std > 0:

@@ -8,12 +8,14 @@ If it states a larger one, the record belongs to other settings.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from skdp.schema import Group, check
+from skdp.estimators.saving import ReleaseForm
+from skdp.privacy.discovery import LEVEL_PARTS, N_SHARES, TEXT
+from skdp.privacy.queries import Kind
+from skdp.schema import Categorical, Group, check
 from skdp.verification.costs import Given, bound_solver_error
 
 #: Rounding slopes and features to a grid lowers a bound by at most this fraction.
@@ -22,22 +24,26 @@ GRID = 2.0**-14
 PROVED = 1.5
 #: A recorded bound on rounding errors may be this many times the bound computed here.
 ROUNDED = 1.2
+#: Number of bins of a histogram of the target, and of one of the weights.
+BINS = 32
 #: Caps on gradients may be multiplied by the released spread of a numeric target. This
-#: is the smallest possible spread, half the width of one of 32 bins.
-NARROWEST = 1.0 / 32
+#: is the smallest possible spread, half the width of a bin.
+NARROWEST = 1.0 / BINS
 #: A joint column is wide if it has more coordinates than this. For wide columns DP-GCD
 #: releases means, and DP-CD does not release squares.
 WIDE = 8
+#: Geometries of DP-SkGD whose steps are in a matrix metric, and never plain gradients.
+MAPPED = ("Matrix", "Sketched", "InterceptOnly")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """A kind of release that a fit makes.
+    """Releases of one kind that a fit makes.
 
     Attributes
     ----------
-    what : str
-        A regular expression that matches the query of such a release.
+    kind : Kind
+        The kind of the releases.
     least, most : float
         The range in which the sensitivity must lie.
     among : tuple of float
@@ -46,38 +52,46 @@ class Expected:
         The number of such releases, or None if it is not known.
     noise_multiplier : float or None
         The noise multiplier, or None if the settings do not contain it.
+    n_draws : int or None
+        The number of noise draws of a release, or None if it is not known.
+    n_columns : int
+        The number of columns, in each of which a record counts once.
     """
 
-    what: str
+    kind: Kind
     least: float
     most: float = math.inf
     among: tuple[float, ...] = ()
     times: int | None = None
     noise_multiplier: float | None = None
+    n_draws: int | None = None
+    n_columns: int = 0
 
     @classmethod
     def at(
         cls,
-        what: str,
+        kind: Kind,
         sensitivity: float,
         times: int | None = None,
         noise_multiplier: float | None = None,
     ) -> Expected:
-        """Return a kind of release with one known sensitivity, apart from rounding."""
+        """Return releases with one known sensitivity, apart from rounding."""
         return cls(
-            what=what,
+            kind=kind,
             least=sensitivity * (1 - GRID),
             most=sensitivity * (1 + 1e-9),
             times=times,
             noise_multiplier=noise_multiplier,
         )
 
-    def matches(self, query: str, noise_multiplier: float) -> bool:
-        """Return whether a release is of this kind."""
+    def matches(self, release: ReleaseForm) -> bool:
+        """Return whether a release is one of these."""
         right = self.noise_multiplier is None or math.isclose(
-            self.noise_multiplier, noise_multiplier, rel_tol=1e-9
+            self.noise_multiplier, release.noise_multiplier, rel_tol=1e-9
         )
-        return right and re.fullmatch(self.what, query) is not None
+        right &= self.n_draws in (None, release.n_draws)
+        right &= self.n_columns == release.n_columns
+        return right and release.kind == self.kind
 
     def allows(self, sensitivity: float) -> bool:
         """Return whether a recorded sensitivity agrees with the expected one."""
@@ -87,32 +101,55 @@ class Expected:
         return inside and (known or not self.among)
 
 
-GRADIENT = r"gradient of \d+ coordinates?"
-BATCHES = r"gradients of \d+ Poisson batch(es)?, .*"
-GRAM = r"\d+ entr(y|ies) of the Gram matrix"
-LEVEL = "sum of slopes"
-MINIMISER = "minimiser of the penalised loss, charged beforehand"
-TILT = "objective perturbation,.*"
-DISTANCE = "distance to minimiser, charged beforehand"
-
-
 def list_first_releases(given: Given) -> list[Expected]:
     """List the first releases of a fit: counts, ranges, categories and target."""
-    one = math.sqrt(given.apart)
-    names = (
-        r"counts of \d+ class(es)?(, for weights)?",
-        f"number of {given.layout.counted}",
-        "histogram of the (target|weights).*",
+    target, asked, plan = given.schema.target_column, given.parameters, given.plan
+    n_classes = len(target.levels) if isinstance(target, Categorical) else 0
+    counted = given.record.neighbours == "add-remove" and asked.get("n_rows") is None
+    balanced = asked.get("class_weight") == "balanced"
+    geometry, starts = plan.get("geometry"), None
+    if geometry in (*MAPPED, "Diagonal"):  # a user's own geometry may do as it likes
+        starts = int(bool(plan.get("target_share")))
+        starts *= given.intercept or geometry != "Diagonal"
+    kind = Kind.CLASS_COUNTS if given.loss.n_classes else Kind.TARGET_HISTOGRAM
+    n_bins = given.loss.n_classes or BINS
+    found = [
+        _expect_counts(given, Kind.ROW_COUNT, 1, times=int(counted)),
+        _expect_counts(given, Kind.CLASS_WEIGHTS, n_classes, times=int(balanced)),
+        _expect_counts(given, Kind.WEIGHT_HISTOGRAM, BINS),
+        _expect_counts(given, kind, n_bins, times=starts),
+    ]
+    # A record has at most one category of a column, or as many as its person.
+    most = int(given.apart) * (LEVEL_PARTS if given.layout.unit else 1)
+    bins = {Kind.RANGES: TEXT + 1, Kind.KNOT_SHARES: N_SHARES, Kind.CATEGORIES: most}
+    each = {(r.kind, r.n_columns) for r in given.releases if r.kind in bins}
+    return found + [
+        _expect_counts(given, kind, n * bins[kind], n_columns=n)
+        for kind, n in sorted(each)
+    ]
+
+
+def _expect_counts(
+    given: Given,
+    kind: Kind,
+    n_draws: int,
+    *,
+    times: int | None = None,
+    n_columns: int = 0,
+) -> Expected:
+    """Return counts to which a record adds one, or one in each of several columns.
+
+    In a search, other candidates count too, so it is not known how often.
+    """
+    size = math.sqrt(given.apart * max(1, n_columns))
+    return Expected(
+        kind=kind,
+        least=size,
+        most=size * (1 + 1e-9),
+        times=times if given.search is None else None,
+        n_draws=n_draws,
+        n_columns=n_columns,
     )
-    found = [Expected(what=name, least=one, most=one * (1 + 1e-9)) for name in names]
-    for release in given.releases:
-        found_columns = re.fullmatch(
-            r"(categories|magnitudes|shares) of (\d+) columns?", release.query
-        )
-        if found_columns and len(found_columns[2]) < 9:
-            size = math.sqrt(given.apart * max(1, int(found_columns[2])))
-            found.append(Expected.at(re.escape(release.query), size))
-    return found
 
 
 def list_skgd(given: Given) -> list[Expected]:
@@ -140,16 +177,24 @@ def list_skgd(given: Given) -> list[Expected]:
         least *= NARROWEST
     least = apart * given.weight * min(least, given.loss.slope_bound)
     return [
-        Expected(what=GRAM, least=gram),
-        Expected(what=f"{GRADIENT} in a matrix metric", least=cap),
+        Expected(kind=Kind.GRAM, least=gram),
         Expected(
-            what=LEVEL,
+            kind=Kind.MAPPED_GRADIENT,
+            least=cap,
+            times=0 if plan.get("geometry") == "Diagonal" else None,
+        ),
+        Expected(
+            kind=Kind.LEVEL,
             least=least * (1 - GRID),
             most=apart * given.slope * (1 + 1e-9),
             times=1 if plan.get("level_share") else 0,
         ),
         # Some coordinates may have less noise, which only raises the sensitivity.
-        Expected(what=GRADIENT, least=apart * given.slope * given.single * (1 - GRID)),
+        Expected(
+            kind=Kind.GRADIENT,
+            least=apart * given.slope * given.single * (1 - GRID),
+            times=0 if plan.get("geometry") in MAPPED else None,
+        ),
     ]
 
 
@@ -174,7 +219,7 @@ def follows_spread(given: Given) -> bool:
     The released spread is not saved.
     """
     return "solver" not in given.plan and any(
-        r.query.startswith("histogram of the target") for r in given.releases
+        r.kind == Kind.TARGET_HISTOGRAM for r in given.releases
     )
 
 
@@ -184,7 +229,7 @@ def list_dp_sgd(given: Given) -> list[Expected]:
     Gradients are clipped to half their bound.
     """
     clip = given.slope * math.sqrt(given.reach()) / 2
-    return [Expected.at(BATCHES, clip, 1)]
+    return [Expected.at(Kind.BATCHES, clip, 1)]
 
 
 def list_dp_svrg(given: Given) -> list[Expected]:
@@ -197,8 +242,8 @@ def list_dp_svrg(given: Given) -> list[Expected]:
     z = given.number("full_noise_multiplier")
     corrections = epochs * (int(given.number("n_inner")) - 1)
     return [
-        Expected.at(GRADIENT, given.apart * size, epochs, z),
-        Expected.at(BATCHES, 2 * size, 1 if corrections else 0),
+        Expected.at(Kind.GRADIENT, given.apart * size, epochs, z),
+        Expected.at(Kind.BATCHES, 2 * size, 1 if corrections else 0),
     ]
 
 
@@ -220,7 +265,7 @@ def list_dp_cd(given: Given) -> list[Expected]:
         for m, penalised in zip(smoothness, given.layout.penalised, strict=True)
     ]
     steps = Expected(
-        what=GRADIENT,
+        kind=Kind.GRADIENT,
         least=min(bounds) * (1 - GRID),
         most=max(bounds) * (1 + 1e-9),
         among=tuple(bounds),
@@ -242,7 +287,7 @@ def list_dp_cd(given: Given) -> list[Expected]:
     single = weight * given.single
     wide = weight * math.sqrt(given.reach(at=codes)) if codes else single
     squares = Expected(
-        what=GRADIENT,
+        kind=Kind.SQUARES,
         least=min(single, wide) * (1 - GRID),
         most=max(single, wide) * (1 + 1e-9),
         times=bool(codes) + sum(group.width for group in numbers),
@@ -255,21 +300,17 @@ def list_dp_gcd(given: Given) -> list[Expected]:
     size = given.apart * math.sqrt(given.reach())
     wide = any(g.signed and g.width > WIDE for g in given.layout.groups)
     means = wide and given.intercept
-    bounds = [size * given.slope, *([size * given.weight] if means else [])]
+    n_steps = int(given.number("n_steps"))
     return [
-        Expected(
-            what=GRADIENT,
-            least=min(bounds) * (1 - GRID),
-            most=max(bounds) * (1 + 1e-9),
-            times=int(given.number("n_steps")) + means,
-        )
+        Expected.at(Kind.GRADIENT, size * given.slope, n_steps),
+        Expected.at(Kind.MEANS, size * given.weight, int(means)),
     ]
 
 
 def list_dp_sega(given: Given) -> list[Expected]:
     """List DP-SEGA's releases: the gradient of one column per step."""
     size, z = given.apart * given.slope, given.number("noise_multiplier")
-    steps = Expected.at(GRADIENT, size, int(given.number("n_steps")), z)
+    steps = Expected.at(Kind.GRADIENT, size, int(given.number("n_steps")), z)
     return [replace(steps, least=steps.least * given.single)]
 
 
@@ -288,7 +329,7 @@ def list_output_perturbation(given: Given) -> list[Expected]:
     z = given.number("noise_multiplier")
     return [
         Expected(
-            what=MINIMISER,
+            kind=Kind.MINIMISER,
             least=moved,
             most=PROVED * (moved + rest),
             times=1,
@@ -306,8 +347,13 @@ def list_objective_perturbation(given: Given) -> list[Expected]:
     size = given.apart * given.slope * math.sqrt(given.reach())
     away = bound_solver_error(given)
     return [
-        Expected.at(TILT, size, 1),
-        Expected(what=DISTANCE, least=away * (1 - 1e-6), most=away * ROUNDED, times=1),
+        Expected.at(Kind.TILT, size, 1),
+        Expected(
+            kind=Kind.DISTANCE,
+            least=away * (1 - 1e-6),
+            most=away * ROUNDED,
+            times=1,
+        ),
     ]
 
 
@@ -324,12 +370,12 @@ def list_adassp(given: Given) -> list[Expected]:
     moment = given.apart * given.weight * math.sqrt(given.reach())
     return [
         Expected.at(
-            GRAM,
+            Kind.GRAM,
             math.sqrt(given.apart * square),
             1,
             given.number("gram_noise_multiplier"),
         ),
-        Expected.at(GRADIENT, moment, 1, given.number("moment_noise_multiplier")),
+        Expected.at(Kind.MOMENTS, moment, 1, given.number("moment_noise_multiplier")),
     ]
 
 
@@ -369,19 +415,15 @@ def compare_sensitivities(given: Given) -> Comparison:
     times = dict.fromkeys(range(len(asked)), 0)
     for release in given.releases:
         query, sensitivity = release.query, release.sensitivity
-        kinds = [
-            i
-            for i, one in enumerate(asked)
-            if one.matches(query, release.noise_multiplier)
-        ]
-        if not kinds:
-            unknown.append(query)
+        at = next((i for i, one in enumerate(asked) if one.matches(release)), None)
+        if at is None:
+            unknown.append(f"{query} ({release.kind})")
             continue
-        one = asked[kinds[0]]
+        one = asked[at]
         if one.allows(sensitivity):
-            times[kinds[0]] += release.times
+            times[at] += release.times
         elif given.search is not None:
-            unknown.append(query)
+            unknown.append(f"{query} ({release.kind})")
         else:
             wrong.append(f"{query}: {sensitivity:.6g}, {_describe_range(one)}")
     for i, one in enumerate(asked):
@@ -389,7 +431,7 @@ def compare_sensitivities(given: Given) -> Comparison:
             continue
         found = times[i]
         if found != one.times if given.search is None else found < one.times:
-            wrong.append(f"{found} found, {one.times} expected: {one.what}")
+            wrong.append(f"{found} found, {one.times} expected: {one.kind}")
     return Comparison(wrong, sorted(set(unknown)))
 
 

@@ -23,6 +23,7 @@ from skdp.estimators.opening import (
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.saving import RecordForm, ReleaseForm
 from skdp.ledger import Ledger
+from skdp.privacy.queries import Kind
 from skdp.privacy.selection import describe_scope, find_held_out
 from skdp.schema import Categorical, Numeric, count_in_words
 from skdp.solvers import SOLVERS
@@ -289,6 +290,8 @@ UNPAID = (
 )
 #: Part of δ that is set aside for finding categories.
 DISCOVERY = 0.1
+#: The kinds of releases that steps of DP-SkGD make.
+STEPS = (Kind.GRADIENT, Kind.MAPPED_GRADIENT)
 
 
 @dataclass(frozen=True)
@@ -522,7 +525,7 @@ def _with_reserve(record: RecordForm) -> float:
     This δ is left over if every column of unknown type turns out to contain numbers.
     """
     used = math.fsum(r.times * r.delta for r in record.releases)
-    found = any(r.query.startswith("magnitudes of") for r in record.releases)
+    found = any(r.kind == Kind.RANGES for r in record.releases)
     unused = max(0.0, DISCOVERY * record.delta - used) if found else 0.0
     return closed_form_epsilon(record.releases, record.delta - unused, record.search)
 
@@ -537,9 +540,7 @@ def _allow_rest(plan: dict[str, Any], record: RecordForm) -> float:
     """
     if "solver" not in plan:
         return 1e-3
-    step = plan.get("noise_multiplier")
-    steps = [r for r in record.releases if r.query.startswith("gradient of")]
-    asked = any(r.noise_multiplier != step for r in steps)
+    asked = any(r.kind == Kind.SQUARES for r in record.releases)
     return SMOOTHNESS if plan["solver"] == "dp_cd" and not asked else 0.02
 
 
@@ -598,9 +599,9 @@ def _check_loss(given: Given) -> Check:
 def _check_steps(given: Given) -> Iterator[Check]:
     """Check that DP-SkGD made as many releases as its plan says."""
     plan, search = given.plan, given.search
-    steps = [r for r in given.releases if r.query.startswith("gradient of")]
+    steps = [r for r in given.releases if r.kind in STEPS]
     taken = sum(r.times for r in steps)
-    grams = sum(r.times for r in given.releases if r.query.endswith("Gram matrix"))
+    grams = sum(r.times for r in given.releases if r.kind == Kind.GRAM)
     planned = plan.get("n_steps", 0) * plan.get("n_restarts", 1)
     wanted = 1 if plan.get("geometry") == "Matrix" else 0
     if plan.get("geometry") == "Sketched":  # may have no Gram matrix
@@ -650,11 +651,12 @@ def _check_releases(given: Given) -> Iterator[Check]:
             "possible spread is assumed"
         )
         yield Check("caps of the steps", None, said)
-    if given.search is not None or found.wrong or not listed:
+    if given.search is not None or found.wrong or found.unknown or not listed:
         return
-    if any("Poisson batch" in release.query for release in given.releases):
+    kinds = {release.kind for release in given.releases}
+    if Kind.BATCHES in kinds:
         yield Check("cost of the batches", *costs.check_batches(given))
-    if any(release.query.startswith("objective") for release in given.releases):
+    if Kind.TILT in kinds:
         yield Check("cost of the tilt", *costs.check_tilt(given))
     if "tolerance" in given.plan:
         said = (
