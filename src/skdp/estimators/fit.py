@@ -58,7 +58,7 @@ from skdp.estimators.standard_errors import (
     compute_standard_errors,
     make_centring_matrix,
 )
-from skdp.estimators.weights import release_balanced_weights, release_weights
+from skdp.estimators.weights import BALANCED, release_balanced_weights, release_weights
 from skdp.models.losses import Loss
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
@@ -339,7 +339,21 @@ class PrivateLinearModel(ForeignOptionsMixin, BaseEstimator, ABC):
 
     def _check_options(self, target: Target, table: Any = None) -> None:
         """Refuse options that are wrong for every table with such a target."""
+        check(
+            0 < self.max_weight < 1e30,
+            f"max_weight must be in (0, 1e30), got {self.max_weight}.",
+        )
+        given = self.class_weight
+        check(
+            given is None or isinstance(given, Mapping) or given == BALANCED,
+            "class_weight must be 'balanced' or map classes to weights, got "
+            f"{given!r}.",
+        )
         loss = self._make_loss(target)
+        check(
+            given != BALANCED or loss.n_classes > 0,
+            "class_weight='balanced' requires a categorical target.",
+        )
         if self.solver != OWN:
             check_solver(self, loss, table)
         check_options(
