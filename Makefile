@@ -74,6 +74,9 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 
 # Compiled code is kept on disk. Without this, each process of pytest would compile it.
 $(VENV)/.kernels: $(wildcard src/skdp/engines/*.py) | $(VENV)/.dev
-	@$(BIN)/python -c 'import skdp; data = skdp.make_hospital(500); \
-	  skdp.LogisticRegression(schema=data.schema).fit(data.columns)'
+	@$(BIN)/python -c 'import skdp; from skdp.engines import kernels, matrix_kernels; \
+	  kernels.compile_columns(kernels.COLUMNS); \
+	  matrix_kernels.compile_readers(matrix_kernels.READERS); \
+	  data = skdp.make_hospital(200_000); model = skdp.LogisticRegression; \
+	  model(schema=data.schema, engine="compiled").fit(data.columns)'
 	@touch $@

@@ -6,10 +6,8 @@ each, in turn: one with Dask's own settings, and one whose workers keep memory. 
 cost of a step is split:
 
 - *work* is the time that the slower worker computes;
-- *network* is a request to one worker that has no rows, and its answer;
-- *scheduler* is what such a request takes longer if the scheduler passes it on;
-- *a level* is what a request takes longer if that worker asks another one;
-- *a further worker* is what it takes longer for each other worker that it asks.
+- *a call* is a call to an actor without rows, and its answer;
+- *a further worker* is what a sum takes longer for each other worker that is asked.
 
 At last, fits are run in which a worker is killed (SIGKILL) at a random moment of a
 random sum, but not of the last one. Each fit ends with the check that sums were left to
@@ -32,6 +30,7 @@ import statistics
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +42,14 @@ from cluster_report import write
 from distributed import Client, LocalCluster
 
 import skdp
-from skdp.engines import dask_rows, dask_tree
-from skdp.engines.dask_client import Cluster
-from skdp.engines.dask_engine import Part, Partitions
-from skdp.engines.dask_rows import Job
+from skdp.engines.dask_engine import Adder, Cluster, Part, Partitions
 from skdp.privacy.encoding import Records
 from skdp.schema import Categorical, Numeric, Schema
 
 EVIDENCE = Path(__file__).parents[1] / "docs" / "evidence"
 FILES = 8
+#: The workers of the cluster that shows the cost of a further worker.
+MANY = 9
 #: The settings of Dask that docs/guide/cluster.md recommends.
 KEEP_MEMORY = {
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 1 << 25,
@@ -93,11 +91,11 @@ class Watch:
         self.sums: list[tuple[str, float, int]] = []
         self._real = real = Partitions.add_up
 
-        def noted(own: Partitions, job: Job, **options: Any) -> Any:
+        def noted(own: Partitions, name: str, *given: Any, **options: Any) -> Any:
             start, before = time.perf_counter(), count_bytes()
-            total = real(own, job, **options)
+            total = real(own, name, *given, **options)
             seconds = time.perf_counter() - start
-            self.sums.append((job.work.__name__, seconds, count_bytes() - before))
+            self.sums.append((name, seconds, count_bytes() - before))
             return total
 
         Partitions.add_up = noted
@@ -108,7 +106,7 @@ class Watch:
 
     def steps(self) -> tuple[float, float]:
         """Return the median seconds and bytes of a gradient after the first."""
-        own = [one[1:] for one in self.sums if one[0] == "compute_gradient"][1:]
+        own = [one[1:] for one in self.sums if one[0] == "gradient"][1:]
         return tuple(statistics.median(column) for column in zip(*own, strict=True))
 
 
@@ -119,21 +117,21 @@ def count_bytes() -> int:
 
 def note_work() -> None:
     """Let a worker note how long it computes gradients. This runs on the worker."""
-    real = dask_rows.compute_gradient
-    noted = vars(dask_rows).setdefault("noted", [])
+    real = Adder.gradient
+    Adder.noted = noted = []
 
-    def compute_gradient(*arguments: Any) -> Any:
+    def gradient(*arguments: Any) -> Any:
         start = time.perf_counter()
         total = real(*arguments)
         noted.append(time.perf_counter() - start)
         return total
 
-    dask_rows.compute_gradient = compute_gradient
+    Adder.gradient = gradient
 
 
 def get_noted() -> list[float]:
     """Return what a worker has noted. This runs on the worker."""
-    return list(vars(dask_rows)["noted"])
+    return list(Adder.noted)
 
 
 def find_work(client: Client) -> float:
@@ -142,7 +140,7 @@ def find_work(client: Client) -> float:
     return statistics.median(map(max, zip(*own, strict=True)))
 
 
-def return_zeros(rows: Any, n_threads: int, size: int) -> Any:
+def return_zeros(size: int, records: Records) -> Any:
     """Return a sum of the size of a gradient, without work."""
     return np.zeros(size, dtype=object)
 
@@ -152,40 +150,22 @@ def read_nothing(*_: Any) -> Any:
     return Records(SCHEMA.layout(), ())
 
 
-def measure_requests(size: int) -> dict[str, float]:
-    """Return what requests for sums without work cost, in seconds.
+def measure_calls(size: int) -> dict[str, float]:
+    """Return what sums without work cost, in seconds.
 
     All workers share the cores of this machine, so this is too much for a cluster.
     """
-    most = 1 + dask_tree.FAN_OUT
-    with start_cluster(n_workers=most) as own, Client(own) as client:
-        cluster = Cluster()
-        partitions = Partitions(cluster, [Part(None)] * most, read_nothing)
-        job = Job(return_zeros, (size,))
-        partitions.add_up(job)
-        packed = dask_tree.pack(partitions._name, job)
-        branch = dask_tree.Branch(partitions._homes[0], [0], dask_tree.dumps(()))
-
-        def ask_directly() -> None:
-            client.sync(dask_tree.ask, client.rpc(branch.worker), packed, branch)
-
-        requests = {"direct": ask_directly}
-        for many in (1, 2, most):
-            only = range(many)
-            requests[str(many)] = lambda only=only: partitions.add_up(job, only=only)
-        seconds: dict[str, list[float]] = {name: [] for name in requests}
-        for _ in range(40):
-            for name, request in requests.items():
+    seconds = {}
+    for many in (1, MANY):
+        with start_cluster(n_workers=many) as own, Client(own):
+            parts = Partitions(Cluster(), [Part(None)] * many, read_nothing)
+            times = []
+            for _ in range(41):
                 start = time.perf_counter()
-                request()
-                seconds[name].append(time.perf_counter() - start)
-    found = {name: statistics.median(own) for name, own in seconds.items()}
-    return {
-        "network": found["direct"],
-        "scheduler": found["1"] - found["direct"],
-        "level": found["2"] - found["1"],
-        "further": (found[str(most)] - found["2"]) / (most - 2),
-    }
+                parts.add_up("apply", partial(return_zeros, size))
+                times.append(time.perf_counter() - start)
+        seconds[many] = statistics.median(times[1:])
+    return {"call": seconds[1], "further": (seconds[MANY] - seconds[1]) / (MANY - 1)}
 
 
 class Killer:
@@ -218,16 +198,14 @@ class Killer:
         """Fit, and return the seconds and the model."""
         real = Partitions.add_up
 
-        def watched(own: Partitions, job: Job, **options: Any) -> Any:
+        def watched(own: Partitions, name: str, *given: Any, **options: Any) -> Any:
             killer = threading.Thread(target=self._kill)
-            if self._sums == self._at and not self.during:
-                self.during = job.work.__name__
+            if self._sums == self._at:
+                self.during = name
                 killer.start()
-            try:
-                total = real(own, job, **options)
-            finally:  # a sum is asked for again if a new worker lacks the settings
-                if killer.ident is not None:
-                    killer.join()
+            total = real(own, name, *given, **options)
+            if killer.ident is not None:
+                killer.join()
             self._sums += 1
             return total
 
@@ -340,7 +318,7 @@ def main() -> None:
         small_bytes = watch.steps()[1]
         watch.stop()
     size = models["compiled"].weights_.size
-    requests = measure_requests(size)
+    calls = measure_calls(size)
     kills = measure_kills(given.kill_rows, given.kills)
     found = {
         "rows": given.rows,
@@ -353,7 +331,7 @@ def main() -> None:
         "sums": len(models["dask"].privacy_.transcript),
         "step": step,
         "work": work,
-        **requests,
+        **calls,
         "bytes": n_bytes,
         "bytes_tenth": small_bytes,
         "kills": kills,

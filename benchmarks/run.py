@@ -86,6 +86,7 @@ MEASUREMENTS = {
         "benchmarks/sega.py", "try to break DP-SEGA's theorem", ONE_THREAD
     ),
     "speed": Measurement("benchmarks/speed.py", "time and memory"),
+    "start": Measurement("benchmarks/speed_start.py", "CPU time of first fits"),
     "theorems": Measurement(
         "benchmarks/theorems.py", "try to break Theorems D, E and F", ONE_THREAD
     ),

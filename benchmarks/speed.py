@@ -55,7 +55,8 @@ What is counted:
   less its size after importing pandas, pyarrow, scikit-learn, numba and skdp. It
   includes encoded rows, margins, compiled kernels and the reader's buffers. The raw
   table is never in memory.
-- *First fits* have 10,000 rows, each in a fresh process.
+- *First fits*, imports and commands: CPU seconds of fresh processes, from their start
+  to their end.
 """
 
 

@@ -1,87 +1,83 @@
-"""Imports, and first fits in a fresh process, with kernels on disk and without.
+"""CPU seconds of fresh processes: imports, first fits, and commands.
 
     python benchmarks/speed_start.py
 
-times a first fit in this process and prints the seconds; `lines` starts such processes.
+prints the table, of which `lines` makes the rows.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 
-from speed_lines import Line
+from speed_lines import HEADER, Line
 
-IMPORT = (
-    "import time; s = time.perf_counter(); import skdp; print(time.perf_counter() - s)"
-)
-
-
-def first_fit() -> float:
-    """Seconds that a first fit takes, its imports but those of the peers included."""
-    import numpy as np
-    import pandas as pd
-    import sklearn.linear_model  # noqa: F401 (not timed)
-
-    rng, n = np.random.default_rng(0), 10_000
-    jobs = ["admin", "sales", "tech", "other"]
-    frame = pd.DataFrame(
-        {
-            "age": rng.integers(17, 90, n),
-            "hours": rng.integers(1, 99, n),
-            "job": np.array(jobs)[rng.integers(0, 4, n)],
-            "rich": np.array(["no", "yes"])[rng.integers(0, 2, n)],
-        }
-    )
-    start = time.perf_counter()
-    from skdp.estimators import LogisticRegression
-    from skdp.schema import Categorical, Numeric, Schema
-
-    schema = Schema(
-        {"age": Numeric(17, 90), "hours": Numeric(1, 99), "job": Categorical(jobs)},
-        target=("rich", Categorical(["no", "yes"])),
-    )
-    LogisticRegression(epsilon=1.0, schema=schema).fit(frame)
-    return time.perf_counter() - start
+IMPORT = "import skdp"
+FIT = """
+import skdp
+data = skdp.make_hospital({rows})
+skdp.LogisticRegression(schema=data.schema, engine="{engine}").fit(data.columns)
+"""
+COMMAND = """
+import sys
+from skdp.cli import main
+sys.argv = ["skdp", *{words}]
+main()
+"""
 
 
-def started(*command: str, cache: str) -> tuple[float, str]:
-    """Seconds that a fresh process printed, and what it said beside."""
+def start(program: str, folder: str, code: int = 0) -> tuple[float, str]:
+    """CPU seconds of a fresh process, and what it wrote to stderr."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
-        [sys.executable, *command],
-        env=os.environ | {"NUMBA_CACHE_DIR": cache},
+        [sys.executable, "-c", program],
+        env=os.environ | {"NUMBA_CACHE_DIR": folder, "OPENBLAS_NUM_THREADS": "1"},
+        cwd=folder,
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    return float(done.stdout), done.stderr
+    assert done.returncode == code, done.stderr
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
+    return user + system, done.stderr
 
 
 def lines(repeats: int) -> Iterator[Line]:
-    """Each in processes of their own."""
-    with tempfile.TemporaryDirectory() as cache:
-        imports = median(started("-c", IMPORT, cache=cache)[0] for _ in range(repeats))
-        cold, said = started(__file__, cache=cache)
-        again = [started(__file__, cache=cache) for _ in range(repeats)]
-    warm, quiet = median(seconds for seconds, _ in again), not any(s for _, s in again)
-    yield _line("`import skdp`", imports, 0.5)
-    silence = "nothing is said" if quiet else "with a message"
-    yield _line(
-        "a first fit, kernels on disk, beyond importing scikit-learn and pandas "
-        f"({silence})",
-        warm,
-        1.0,
-    )
-    message = "announced" if "compiling" in said else "not announced"
-    yield _line(f"the same, kernels compiled ({message})", cold, 20.0)
+    """Time each program in processes of its own. The first one compiles kernels."""
+    small, usual = FIT.format(rows=1000, engine="auto"), {"rows": 50_000}
+    words = "'--schema', 's.toml', '--epsilon', '1', '--out', 'model'"
+    plan = COMMAND.format(words="['plan', '--schema', 's.toml', '--rows', '50000']")
+    missing = COMMAND.format(words=f"['fit', 'missing.csv', {words}]")
+    from skdp import make_hospital
+    from skdp.schema import toml_files
+
+    with tempfile.TemporaryDirectory() as folder:
+        toml_files.write(make_hospital(1).schema, Path(folder, "s.toml"))
+        compiling = FIT.format(engine="compiled", **usual)
+        cold, said = start(compiling, folder)
+        message = "announced" if "compiling" in said else "not announced"
+        for what, program, required, code in (
+            ("`import skdp`", IMPORT, 0.1, 0),
+            ("a first fit, 1,000 rows", small, 1.2, 0),
+            ("a first fit, 50,000 rows", FIT.format(engine="auto", **usual), None, 0),
+            ("the same, kernels compiled before", compiling, None, 0),
+            ("`skdp plan`", plan, None, 0),
+            ("`skdp fit` of a file that is missing", missing, 0.8, 2),
+        ):
+            times = [start(program, folder, code)[0] for _ in range(repeats)]
+            yield _line(f"{what}, CPU time of a fresh process", median(times), required)
+    what = f"a first fit, 50,000 rows, kernels being compiled ({message})"
+    yield _line(f"{what}, CPU time", cold, 8.0)
 
 
-def _line(what: str, seconds: float, required: float) -> Line:
+def _line(what: str, seconds: float, required: float | None) -> Line:
     return Line(
         what=what,
         ours=f"{seconds:.2f} s",
@@ -93,4 +89,4 @@ def _line(what: str, seconds: float, required: float) -> Line:
 
 
 if __name__ == "__main__":
-    print(first_fit())
+    print(HEADER, *lines(3), sep="\n")

@@ -12,6 +12,9 @@ import numpy as np
 
 #: Attributes that are no result: handles on files and on the process.
 LEFT_OUT = {"ledger", "_process"}
+#: What a warning says that follows from the types of columns in memory alone. These
+#: are taken as public, although a library may have guessed them from cells.
+OF_TYPES = "holds floating-point numbers"
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
@@ -33,7 +36,8 @@ def look(act):
         except Exception as raised:
             said = str(raised), getattr(raised, "__notes__", None)
             seen["error"] = [type(raised).__name__, *said]
-    seen["warnings"] = [[w.category.__name__, str(w.message)] for w in caught]
+    said = [[w.category.__name__, str(w.message)] for w in caught]
+    seen["warnings"] = [line for line in said if OF_TYPES not in line[1]]
     seen["printed"] = [out.getvalue(), err.getvalue()]
     return seen
 

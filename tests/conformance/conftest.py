@@ -1,6 +1,6 @@
 """A cluster without Dask's scheduler, which would take most of the time of the tests.
 
-Tasks and sums run at once, on copies of their arguments, as they would on a worker.
+Tasks and actors run at once, on copies of their arguments, as they would on a worker.
 `tests/engines/test_dask.py` uses a real cluster.
 """
 
@@ -11,63 +11,63 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from skdp.engines import dask_client, dask_engine, dask_tasks, dask_tree
-from skdp.engines.dask_rows import Answer, merge
-from skdp.engines.dask_tree import Branch
+from skdp.engines import dask_engine
+from skdp.engines.dask_engine import Adder, Answer, Cluster, Held, Partition
+
+#: What no actor needs to be ended by.
+CLOSED = SimpleNamespace(status="closed")
 
 
-class ImmediateCluster:
+class ImmediateCluster(Cluster):
     """Two workers, one of which runs a task when it is submitted."""
 
     def __init__(self, address: str | None = None, n_threads: int | None = None):
         self.n_threads = n_threads
         self.client = self
-        names = ("first", "second")
-        self._workers = {
-            name: SimpleNamespace(state=SimpleNamespace(nthreads=1), handlers={})
-            for name in names
-        }
 
-    def find_workers(self) -> dict[str, int]:
-        return dict.fromkeys(self._workers, 1)
-
-    list_workers = find_workers
+    def find_workers(self, running: bool = True) -> dict[str, int]:
+        return {"first": 1, "second": 1}
 
     def compute(self, delayed: Any) -> Any:
         return SimpleNamespace(result=delayed.compute(scheduler="synchronous"))
 
-    def scatter(self, values: list[Any], workers: list[str], **_: Any) -> list[Any]:
+    def scatter(self, values: list[Any], **_: Any) -> list[Any]:
         return [SimpleNamespace(result=copied(value)) for value in values]
 
-    def submit(self, task: Any, *arguments: Any, worker: str | None = None) -> Any:
-        arguments = tuple(
-            one.result if isinstance(one, SimpleNamespace) else copied(one)
-            for one in arguments
+    def submit(
+        self,
+        task: Any,
+        *arguments: Any,
+        worker: str | None = None,
+        actor: bool = False,
+    ) -> Any:
+        if task is Adder:
+            arguments = arguments[0], 1
+        result = task(*map(_arrive, arguments))
+        return SimpleNamespace(
+            result=result, home=worker or "first", status="finished", client=CLOSED
         )
-        if task is dask_tasks.stay:  # there is no scheduler that could close workers
-            return None
-        on = worker or "first"
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(dask_tasks, "get_worker", lambda: self._workers[on])
-            result = task(*arguments)
-        return SimpleNamespace(result=result, worker=on, status="finished")
 
-    def ask(self, packed: bytes, branch: Branch, *_: Any) -> Answer:
-        own = dask_tree._add_up(self._workers[branch.worker], packed, branch)
-        others = [self.ask(packed, other) for other in branch.branches]
-        return merge([cloudpickle.loads(own), *others])
+    def find_homes(self, futures: Any) -> list[str]:
+        return [future.home for future in futures]
 
-    def let_go(self, table: str, workers: Any) -> None:
-        pass
+    def gather(self, futures: Any) -> list[Any]:
+        results = [future.result for future in futures]
+        return [r if isinstance(r, Adder) else copied(r) for r in results]
 
-    def finish(self, futures: list[Any], workers: Any = ()) -> None:
-        pass
+    def ask(self, held: Any, questions: Any) -> list[Answer]:
+        pairs: Iterator[tuple[Held, Any]] = zip(held, questions, strict=True)
+        return [copied(one.actor.add_up(*copied(question))) for one, question in pairs]
 
-    def find_holders(self, futures: dict[int, Any]) -> dict[int, str]:
-        return {number: future.worker for number, future in futures.items()}
 
-    def total(self, futures: list[Any], workers: Any = ()) -> Answer:
-        return merge([copied(future.result) for future in futures])
+def _arrive(argument: Any) -> Any:
+    """What a task gets for an argument, which may be a future or a list of futures."""
+    if isinstance(argument, list):
+        return [_arrive(one) for one in argument]
+    if isinstance(argument, SimpleNamespace):
+        own = isinstance(argument.result, Partition)  # stays on the worker
+        return argument.result if own else copied(argument.result)
+    return copied(argument)
 
 
 def copied(value: Any) -> Any:
@@ -78,6 +78,5 @@ def copied(value: Any) -> Any:
 @pytest.fixture(autouse=True, scope="module")
 def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (dask_client, dask_engine):
-            patch.setattr(module, "Cluster", ImmediateCluster)
+        patch.setattr(dask_engine, "Cluster", ImmediateCluster)
         yield

@@ -15,6 +15,12 @@ from skdp.schema import Numeric, Schema
 SCHEMA = Schema({"a": Numeric(0, 1)}, target=("y", Numeric(0, 1)))
 
 
+@pytest.fixture(autouse=True)
+def _messages_are_allowed():
+    """Commands and workers of a cluster in this process suppress them."""
+    choice.suppress_message(False)
+
+
 def start(dispatcher):
     """Let the listener know that a kernel is being compiled."""
     event = SimpleNamespace(data={"dispatcher": dispatcher})
@@ -39,9 +45,9 @@ def test_numba_lets_the_listener_know(capfd, monkeypatch):
 
 
 def test_the_message_can_be_suppressed(capfd):
-    compilation.suppress_message(True)
+    choice.suppress_message(True)
     start(kernels.sweep)
-    compilation.suppress_message(False)
+    choice.suppress_message(False)
     assert capfd.readouterr().err == ""
 
 

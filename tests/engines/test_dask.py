@@ -5,8 +5,8 @@ import gc
 import logging
 import pickle
 import sys
-import traceback
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import time
 from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
@@ -16,22 +16,23 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster, Status, Worker
+from distributed import Client, Status, Worker
 
 import skdp
 from skdp import cli
-from skdp.engines import (
-    dask_client,
-    dask_engine,
-    dask_rows,
-    dask_table,
-    dask_tasks,
-    dask_tree,
+from skdp.engines import dask_engine, dask_table
+from skdp.engines.dask_engine import (
+    Adder,
+    Answer,
+    Cluster,
+    ClusterError,
+    Partition,
+    Partitions,
+    WorkersLostError,
 )
-from skdp.engines.dask_client import ClusterError
-from skdp.engines.dask_engine import Partitions
-from skdp.engines.dask_tree import Branch
+from skdp.models import losses
 from skdp.privacy.encoding import Records
+from skdp.privacy.queries import Slopes
 from skdp.schema import Categorical, InputError, Numeric, Schema, toml_files
 
 SECRET = "the secret of one person"
@@ -57,28 +58,8 @@ def folder(frame, tmp_path_factory):
     return path
 
 
-def start_cluster(n_workers, **options):
-    """Start workers with one thread each, in this process."""
-    return LocalCluster(
-        processes=False,
-        n_workers=n_workers,
-        threads_per_worker=1,
-        dashboard_address="127.0.0.1:0",
-        worker_dashboard_address="127.0.0.1:0",
-        silence_logs=logging.CRITICAL,
-        **options,
-    )
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    """Two workers in this process, behind a port of this machine."""
-    with start_cluster(2, protocol="tcp") as made:
-        yield made
-
-
 def model(**options):
-    given = {"schema": SCHEMA, "epsilon": 3.0, "n_steps": 12, "random_state": 1}
+    given = {"schema": SCHEMA, "epsilon": 3.0, "n_steps": 8, "random_state": 1}
     return skdp.LogisticRegression(**(given | options))
 
 
@@ -116,7 +97,7 @@ def test_predictions_of_a_frame(frame):
 def test_messages_of_dask_stay_hidden_until_the_last_cluster_ends():
     handlers = logging.getLogger("distributed").handlers
     before = [handler.level for handler in handlers]
-    one, two = dask_client._Quiet(), dask_client._Quiet()
+    one, two = dask_engine._Quiet(), dask_engine._Quiet()
     one.close()
     assert {handler.level for handler in handlers} <= {logging.ERROR}
     two.close()
@@ -130,7 +111,7 @@ def test_large_files_are_split(cluster, frame, undisturbed, tmp_path, monkeypatc
     with Client(cluster):
         for name in ("t.csv", "t.parquet"):
             given = tmp_path / name, None, None, None
-            placed, *_ = dask_table.place_files(*given, dask_client.Cluster())
+            placed, *_ = dask_table.place_files(*given, Cluster())
             assert len(placed._parts) > 4
             made = model(engine="dask").fit(tmp_path / name)
             assert (made.weights_ == undisturbed).all()
@@ -172,41 +153,34 @@ def test_a_cluster_is_made_if_there_is_none(folder, undisturbed):
         Client.current()
 
 
-def test_workers_come_and_go(frame, folder, undisturbed, monkeypatch):
-    """Lost, empty, added, moved: the result has the same bits, and nothing is twice."""
+def test_workers_come_and_go(
+    start_cluster, frame, folder, undisturbed, monkeypatch, caplog
+):
+    """Lost, added, retired: the result has the same bits, and nothing is twice."""
     with (
         start_cluster(2) as cluster,
         Client(cluster) as client,
     ):
         real, homes, added = Partitions.add_up, [], []
-
-        def add():
-            added.append(start_worker(cluster))
-            monkeypatch.setattr(dask_engine, "LOOK_FOR_MORE", 0.0)
-
-        def forget():  # as after a restart under the same address
-            for worker in cluster.workers.values():
-                vars(worker).get("skdp_partitions", {}).clear()
-                worker.handlers.pop(dask_tree.REQUEST, None)
-
         disturbances = {  # by the number of sums before
             3: lambda: stop_worker(cluster),
-            6: add,
-            9: forget,
-            11: lambda: client.retire_workers([added[0].address]),
+            6: lambda: added.append(start_worker(cluster)),
+            9: lambda: client.retire_workers([added[0].address]),
         }
 
-        def disturbed(self, job, **options):
+        def disturbed(self, *arguments, **options):
             disturbances.pop(len(homes), lambda: None)()
-            total = real(self, job, **options)
-            homes.append(set(self._homes.values()))
+            total = real(self, *arguments, **options)
+            homes.append({held.worker for held in self._held})
             return total
 
-        monkeypatch.setattr(dask_client, "LOOK", 0.05)
+        monkeypatch.setattr(dask_engine, "LOOK", 0.05)
         monkeypatch.setattr(Partitions, "add_up", disturbed)
         made = model(engine="dask").fit(folder)
-        assert [len(some) for some in homes[2:9]] == [2, 1, 1, 1, 2, 2, 2]
-        assert added[0].address not in homes[-1]
+        assert [len(some) for some in homes[2:7]] == [2, 1, 1, 1, 2]
+        assert homes[-1] == homes[6]  # Dask does not retire a worker that has an actor
+        assert added[0].address in homes[-1]
+        cluster.sync(added[0].close)
     assert not disturbances
     assert (made.weights_ == undisturbed).all()
     assert len(made.privacy_.transcript) == len(homes)
@@ -215,23 +189,72 @@ def test_workers_come_and_go(frame, folder, undisturbed, monkeypatch):
     ]
 
 
+def test_a_worker_that_is_lost_during_a_sum(start_cluster, folder, monkeypatch):
+    monkeypatch.setattr(dask_engine, "LOOK", 0.05)
+    with start_cluster(2, protocol="tcp") as cluster, Client(cluster):
+        table, *_ = dask_table.place_files(folder, None, None, None, Cluster())
+        parts = Partitions(table._cluster, table._parts, _read_nothing)
+        assert parts.add_up("apply", _give_one) == 4
+        real, began = dask_engine._ask, threading.Event()
+
+        async def noted(held, question):
+            began.set()
+            return await real(held, question)
+
+        def stop():
+            began.wait()
+            time.sleep(0.05)
+            stop_worker(cluster)
+
+        monkeypatch.setattr(dask_engine, "_ask", noted)
+        lost = threading.Thread(target=stop)
+        lost.start()
+        assert parts.add_up("apply", _give_one_slowly) == 4
+        lost.join()
+        assert len({held.worker for held in parts._held}) == 1
+
+
+def test_a_call_to_a_lost_actor_that_dask_never_ends(monkeypatch):
+    monkeypatch.setattr(dask_engine, "LOOK", 0.01)
+    actor = SimpleNamespace(add_up=lambda *_: asyncio.sleep(60))
+    held = SimpleNamespace(actor=actor, future=SimpleNamespace(status="error"))
+
+    async def ask():
+        return await asyncio.wait_for(dask_engine._ask(held, ("gram",)), timeout=5)
+
+    assert isinstance(asyncio.run(ask()).error, WorkersLostError)
+
+
+def _read_nothing(*_):
+    return Records(SCHEMA.layout(), ())
+
+
+def _give_one(records):
+    return 1
+
+
+def _give_one_slowly(records):
+    time.sleep(0.2)
+    return 1
+
+
 def test_a_cluster_that_cannot_finish_says_what_was_spent(
-    folder, tmp_path, monkeypatch
+    start_cluster, folder, tmp_path, monkeypatch
 ):
     ledger = skdp.Ledger(tmp_path / "l.db", epsilon=5.0, delta=1e-6)
-    monkeypatch.setattr(dask_client, "LOOK", 0.05)
-    monkeypatch.setattr(dask_client, "PATIENCE", 0.1)
+    monkeypatch.setattr(dask_engine, "LOOK", 0.05)
+    monkeypatch.setattr(dask_engine, "PATIENCE", 0.1)
     with (
         start_cluster(1) as cluster,
         Client(cluster),
     ):
         real, sums = Partitions.add_up, []
 
-        def disturbed(self, job, **options):
-            sums.append(job)
+        def disturbed(self, *arguments, **options):
+            sums.append(arguments)
             if len(sums) == 4:
                 stop_worker(cluster)
-            return real(self, job, **options)
+            return real(self, *arguments, **options)
 
         monkeypatch.setattr(Partitions, "add_up", disturbed)
         with pytest.raises(ClusterError, match="had no workers for") as caught:
@@ -241,16 +264,24 @@ def test_a_cluster_that_cannot_finish_says_what_was_spent(
     assert 0 < ledger.spent_epsilon < 3
 
 
-def test_rows_that_are_lost_again_and_again(cluster, folder, monkeypatch):
-    real = dask_rows.Partition.__init__
+def test_rows_that_dask_moves_are_read_again(cluster, folder, undisturbed, monkeypatch):
+    """A worker that is short of memory would do so, and again and again."""
+    real, moved = Adder.__init__, []
 
-    def lose(self, records, error=None):
-        real(self, None, error)
+    def move(self, partitions, n_threads=None):
+        moved.append(pickle.loads(pickle.dumps(partitions)))
+        real(self, moved[-1] if len(moved) <= most else partitions, n_threads)
 
-    monkeypatch.setattr(dask_rows.Partition, "__init__", lose)
-    monkeypatch.setattr(dask_client, "ATTEMPTS", 2)
-    with Client(cluster), pytest.raises(ClusterError, match="2 times in a row"):
-        model(engine="dask").fit(folder)
+    monkeypatch.setattr(Adder, "__init__", move)
+    with Client(cluster):
+        most = 2
+        made = model(engine="dask").fit(folder)
+        assert len(moved) > 3
+        assert (made.weights_ == undisturbed).all()
+        most = 1000
+        monkeypatch.setattr(dask_engine, "ATTEMPTS", 2)
+        with pytest.raises(ClusterError, match="2 times in a row"):
+            model(engine="dask").fit(folder)
 
 
 def test_no_value_of_a_record_is_in_a_log_or_a_key(cluster, frame, caplog):
@@ -262,7 +293,7 @@ def test_no_value_of_a_record_is_in_a_log_or_a_key(cluster, frame, caplog):
         lambda part: part.drop(columns="age"), meta=good._meta, enforce_metadata=False
     )
     keys = set()
-    submit = dask_client.Cluster.submit
+    submit = Cluster.submit
 
     def noted(self, task, *arguments, **options):
         future = submit(self, task, *arguments, **options)
@@ -270,8 +301,7 @@ def test_no_value_of_a_record_is_in_a_log_or_a_key(cluster, frame, caplog):
         return future
 
     with Client(cluster), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dask_client.Cluster, "submit", noted)
-        patch.setattr(dask_engine, "LOOK_FOR_MORE", 0.0)
+        patch.setattr(Cluster, "submit", noted)
         model().fit(good)
         with pytest.raises(ValueError, match=r"In partition 0: .* no column 'age'"):
             model().fit(bad)
@@ -279,12 +309,14 @@ def test_no_value_of_a_record_is_in_a_log_or_a_key(cluster, frame, caplog):
         def fail(*arguments):
             raise KeyError(arguments)
 
-        patch.setattr(dask_rows.HeldRows, "engine", fail)
-        with pytest.raises(RuntimeError, match=r"A worker failed with KeyError\.$"):
+        patch.setattr(Adder, "engine", fail)
+        said = r"A worker failed with KeyError\.(\n|$)"
+        with pytest.raises(RuntimeError, match=said):
             model().fit(good)
     assert SECRET not in caplog.text
+    assert "Compute Failed" not in caplog.text
     names = {"-".join(key.split("-")[:2]) for key in keys}
-    assert names == {"skdp-hold", "skdp-stay"}
+    assert names == {"skdp-read_rows", "skdp-Adder"}
     assert all(len(key.split("-")[-1]) == 32 for key in keys)
 
 
@@ -302,44 +334,43 @@ def test_no_results_are_kept(cluster, folder):
         gc.collect()  # if Dask waited, its errors and their frames are in cycles
         client.sync(lambda: client.scheduler.who_has())  # after earlier messages
         for _ in range(100):
-            if not any(key.startswith("skdp") for key in cluster.scheduler.tasks):
+            if not list_kept(cluster):
                 break
-            dask_client.time.sleep(0.02)
-        assert not [key for key in cluster.scheduler.tasks if key.startswith("skdp")]
+            time.sleep(0.02)
+        assert not list_kept(cluster)
+
+
+def list_kept(cluster):
+    """List the tasks and actors of skdp that a cluster has."""
+    actors = [list(worker.state.actors) for worker in cluster.workers.values()]
+    keys = sum(actors, list(cluster.scheduler.tasks))
+    return [key for key in keys if key.startswith("skdp")]
 
 
 def test_rows_on_workers_cannot_be_read_here():
-    with pytest.raises(ValueError, match="registered without reads_rows"):
-        len(dask_engine.AwayChunks())
+    for away in (dask_engine.AwayChunks(), dask_engine.AwayCaps(None)):
+        with pytest.raises(ValueError, match="registered without reads_rows"):
+            len(away)
 
 
 def test_rows_do_not_travel_in_a_pickle():
-    kept = dask_rows.Partition(object(), ValueError("public"))
-    arrived = pickle.loads(pickle.dumps(kept))
-    assert arrived.records is None
-    assert str(arrived.error) == "public"
-
-
-def test_a_worker_keeps_the_rows_of_its_last_task_alone():
-    """Or else engines of earlier groups of partitions would fill its memory."""
-    records = [Records(SCHEMA.layout(), ()) for _ in range(3)]
-    first, second, third = map(dask_rows.Partition, records)
-    old = dask_rows.HeldRows.of([second, third])
-    assert dask_rows.HeldRows.of([second, third]) is old
-    new = dask_rows.HeldRows.of([first, second, third])
-    assert (first.rows, second.rows, third.rows) == (new, None, None)
-    third.records = records[0]  # read again
-    assert dask_rows.HeldRows.of([first, second, third]) is not new
+    for answer, error in (
+        (Answer(object()), WorkersLostError),
+        (Answer(error=InputError("public")), InputError),
+    ):
+        arrived = pickle.loads(pickle.dumps(Partition(answer))).answer
+        assert arrived.total is None
+        assert isinstance(arrived.error, error)
 
 
 def test_a_client_that_is_closed_during_a_fit(cluster, folder, monkeypatch):
     real, sums = Partitions.add_up, []
 
-    def close(self, job, **options):
-        sums.append(job)
+    def close(self, *arguments, **options):
+        sums.append(arguments)
         if len(sums) == 4:
             self.cluster.client.close()
-        return real(self, job, **options)
+        return real(self, *arguments, **options)
 
     monkeypatch.setattr(Partitions, "add_up", close)
     address = cluster.scheduler_address.replace("tcp://", "dask://")
@@ -347,102 +378,35 @@ def test_a_client_that_is_closed_during_a_fit(cluster, folder, monkeypatch):
         model(engine=address).fit(folder)
 
 
-def test_a_worker_asks_few_others():
-    """A thousand workers make a tree of three levels below the first."""
-    addresses = [str(i) for i in range(1000)]
-    found, level = [], [dask_tree.grow([Branch(a, [1], b"") for a in addresses])]
-    for depth in range(4):
-        found += [branch.worker for branch in level]
-        assert len(level) == min(16**depth, 1000 - 1 - 16 - 256)
-        assert all(len(branch.branches) <= 16 for branch in level)
-        level = [other for branch in level for other in branch.branches]
-    assert not level
-    assert found == addresses
+def test_an_actor_gets_settings_once(cluster, folder, monkeypatch):
+    real, sent, n_gradients = Cluster.ask, [], []
 
+    def noted(self, held, questions):
+        own = [asked[-2:] for asked in questions if asked[0] == "gradient"]
+        n_gradients.extend(own[:1])
+        sent.extend(name for name, find_slopes in own if find_slopes is not None)
+        return real(self, held, questions)
 
-def test_workers_ask_each_other(folder, undisturbed, monkeypatch):
-    """In a chain, and each gets the settings of a fit only once."""
-    monkeypatch.setattr(dask_tree, "FAN_OUT", 1)
-    pack, sent = dask_tree.pack, []
-
-    def noted(table, job):
-        sent.append(job.arguments[-1] if len(job.arguments) == 3 else None)
-        return pack(table, job)
-
-    monkeypatch.setattr(dask_tree, "pack", noted)
-    with (
-        start_cluster(3) as cluster,
-        Client(cluster),
-    ):
-        proxied = []
-        proxy = cluster.scheduler.handlers["proxy"]
-
-        async def watched(worker, msg, **options):
-            proxied.append(worker)
-            return await proxy(worker=worker, msg=msg, **options)
-
-        cluster.scheduler.handlers["proxy"] = watched
-        made = model(engine="dask").fit(folder)
-    assert (made.weights_ == undisturbed).all()
-    assert len(proxied) == len(sent)
-    assert len(set(proxied)) == 1  # the scheduler reaches the first worker alone
-    whole = [one for one in sent if isinstance(one, dask_rows.Settings)]
-    assert len({one.name for one in whole}) == len(whole)
-    assert sent.count(whole[0].name) == 12 - 1
-
-
-@pytest.mark.parametrize(
-    ("long", "end"), [("fits", "told"), ("sums", "told"), ("fits", "gone")]
-)
-def test_workers_of_a_fit_are_not_idle(cluster, folder, monkeypatch, long, end):
-    """A cluster that adapts to its load would close them.
-
-    They are free as soon as the caller tells them, or soon after it is gone.
-    """
-    if long == "fits":
-        monkeypatch.setattr(dask_engine, "LOOK_FOR_MORE", 0.0)
-    else:
-        monkeypatch.setattr(dask_client, "LOOK", 0.01)
-    if end == "told":
-        monkeypatch.setattr(dask_tasks, "LOOK", 60.0)
-    else:
-        monkeypatch.setattr(dask_tasks, "LOOK", 0.02)
-        monkeypatch.setattr(dask_client.Cluster, "let_go", lambda *_: None)
-    real, idle, threads = Partitions.add_up, [], []
-
-    def noted(self, job, **options):
-        total = real(self, job, **options)
-        for _ in range(50):  # until Dask has started the task
-            found = cluster.sync(list_idle)
-            if not found:
-                break
-            dask_client.time.sleep(0.02)
-        idle.append(found)
-        threads.append(count_threads())
-        return total
-
-    async def list_idle():
-        return cluster.scheduler.workers_to_close()
-
-    def count_threads():
-        stacks = [traceback.walk_stack(top) for top in sys._current_frames().values()]
-        own = dask_tasks.stay.__code__
-        return sum(any(frame.f_code is own for frame, _ in s) for s in stacks)
-
-    monkeypatch.setattr(Partitions, "add_up", noted)
+    monkeypatch.setattr(Cluster, "ask", noted)
     with Client(cluster):
-        model(engine="dask", n_steps=4).fit(folder)
-        assert idle[-1] == []
-        assert max(threads) == 2
-        for _ in range(100):  # until Dask has let the workers go
-            if count_threads() == 0 and len(cluster.sync(list_idle)) == 2:
-                break
-            dask_client.time.sleep(0.02)
-        assert len(cluster.sync(list_idle)) == 2
-        assert count_threads() == 0
+        model(engine="dask").fit(folder)
+    assert len(n_gradients) > 8
+    assert len(sent) == 2 * len(set(sent)) == 2 * 2  # two actors; capped, and not
 
 
-def test_a_paused_worker_gets_no_rows(folder, undisturbed):
+def test_an_actor_refuses_the_name_of_other_settings():
+    """Or else rows would have other caps than those that the noise is for."""
+    adder = Adder([Partition(Answer(_read_nothing()))], n_threads=1)
+    slopes = Slopes(loss=losses.Logistic())
+    units, at = np.zeros((4, 1)), np.arange(4)
+    known = adder.add_up("gradient", units, at, "a", lambda engine: slopes)
+    again = adder.add_up("gradient", units, at, "a", None)
+    other = adder.add_up("gradient", units, at, "b", None)
+    assert (known.error, again.error) == (None, None)
+    assert str(other.error) == "A worker failed with RuntimeError."
+
+
+def test_a_paused_worker_gets_no_rows(start_cluster, folder, undisturbed):
     """Dask pauses workers that are short of memory. They start no tasks then."""
     names = ("target", "spill", "pause", "terminate")
     never = {f"distributed.worker.memory.{name}": False for name in names}
@@ -451,7 +415,7 @@ def test_a_paused_worker_gets_no_rows(folder, undisturbed):
         start_cluster(2) as cluster,
         Client(cluster),
     ):
-        connected, (paused, other) = dask_client.Cluster(), cluster.workers.values()
+        connected, (paused, other) = Cluster(), cluster.workers.values()
 
         async def pause():
             paused.status = Status.paused
@@ -460,9 +424,10 @@ def test_a_paused_worker_gets_no_rows(folder, undisturbed):
         for _ in range(100):
             if set(connected.find_workers()) == {other.address}:
                 break
-            dask_client.time.sleep(0.02)
+            time.sleep(0.02)
         assert set(connected.find_workers()) == {other.address}
-        assert set(connected.list_workers()) == {paused.address, other.address}
+        every = connected.find_workers(running=False)
+        assert set(every) == {paused.address, other.address}
         made = model(engine="dask").fit(folder)
     assert (made.weights_ == undisturbed).all()
 
@@ -470,15 +435,16 @@ def test_a_paused_worker_gets_no_rows(folder, undisturbed):
 def test_rows_that_could_not_be_sent_are_sent_again(
     cluster, frame, undisturbed, monkeypatch
 ):
-    real, failures = dask_engine._Scatter.__call__, [OSError(), TimeoutError()]
+    failures = [OSError(), TimeoutError()]
+    with Client(cluster) as client:
+        real = client.scatter
 
-    def fail(self, client, worker):
-        if failures:
-            raise failures.pop()
-        return real(self, client, worker)
+        def fail(*arguments, **options):
+            if failures:
+                raise failures.pop()
+            return real(*arguments, **options)
 
-    monkeypatch.setattr(dask_engine._Scatter, "__call__", fail)
-    with Client(cluster):
+        monkeypatch.setattr(client, "scatter", fail)
         made = model(engine="dask").fit(frame)
     assert not failures
     assert (made.weights_ == undisturbed).all()
@@ -488,10 +454,10 @@ def test_a_scheduler_that_does_not_answer(cluster, monkeypatch):
     async def sleep(**_):
         await asyncio.sleep(0.5)
 
-    monkeypatch.setitem(cluster.scheduler.handlers, "ncores", sleep)
-    monkeypatch.setattr(dask_client, "PATIENCE", 0.05)
+    monkeypatch.setitem(cluster.scheduler.handlers, "ncores_running", sleep)
+    monkeypatch.setattr(dask_engine, "PATIENCE", 0.05)
     with Client(cluster), pytest.raises(ClusterError, match="cannot be reached"):
-        dask_client.Cluster().list_workers()
+        Cluster().find_workers()
 
 
 def test_a_fit_that_fails_leaves_nothing_on_the_workers(cluster, folder, monkeypatch):
@@ -500,10 +466,7 @@ def test_a_fit_that_fails_leaves_nothing_on_the_workers(cluster, folder, monkeyp
     def fail(*_):
         raise KeyError
 
-    def list_tasks():
-        return [key for key in cluster.scheduler.tasks if key.startswith("skdp")]
-
-    monkeypatch.setattr(dask_rows.HeldRows, "engine", fail)
+    monkeypatch.setattr(Adder, "engine", fail)
     with Client(cluster):
         gc.collect()
         gc.disable()
@@ -511,56 +474,42 @@ def test_a_fit_that_fails_leaves_nothing_on_the_workers(cluster, folder, monkeyp
             with suppress(RuntimeError):
                 model(engine="dask").fit(folder)
             for _ in range(100):
-                if not list_tasks():
+                if not list_kept(cluster):
                     break
-                dask_client.time.sleep(0.02)
-            assert not list_tasks()
+                time.sleep(0.02)
+            assert not list_kept(cluster)
         finally:
             gc.enable()
 
 
-def test_nothing_that_a_sum_raises_reaches_a_log():
+def test_nothing_that_a_sum_raises_reaches_a_log(monkeypatch):
     def stop(*_):
         raise SystemExit(SECRET)
 
-    records, worker = Records(SCHEMA.layout(), ()), SimpleNamespace()
-    kept = dask_rows.get_shelf(worker)["t", 0] = dask_rows.Partition(records)
-    job = dask_rows.Job(stop, n_threads=1)
-    answer = dask_rows.add_up(worker, "t", [0], job)
-    assert str(answer.error) == "A worker failed with SystemExit."
-    answer = dask_tasks.call(stop, None)
-    assert str(answer.error) == "A worker failed with SystemExit."
-    pool = ThreadPoolExecutor()
-    pool.shutdown()  # as on a worker that is being closed
-    worker.executors = {"default": pool}
-    branch = Branch("a", [0], pickle.dumps(()))
-    packed = asyncio.run(dask_tree._answer(worker, b"", branch))
-    assert pickle.loads(packed).missing == (0,)
-    assert kept.records is records
-
-
-def test_rows_that_another_sum_deletes_at_the_same_time():
-    class Deleted(dask_rows.Partition):
-        rows = property(lambda self: None, lambda self, rows: None)
-
-    kept = Deleted(Records(SCHEMA.layout(), ()))
-    assert isinstance(dask_rows.HeldRows.of([kept]), dask_rows.HeldRows)
+    read = Partition(Answer(Records(SCHEMA.layout(), ())))
+    for answer in (
+        Adder([read], n_threads=1).add_up("apply", stop),
+        dask_engine.call(stop, None),
+        dask_engine.read_rows(0, stop, None).answer,
+    ):
+        assert str(answer.error).endswith("A worker failed with SystemExit.")
+        assert SECRET not in repr(vars(answer.error))
 
 
 def test_sums_of_many_tasks_are_added_in_a_tree(cluster, monkeypatch):
     with Client(cluster):
-        connected, used = dask_client.Cluster(), []
+        connected, used = Cluster(), []
         submit = connected.submit
 
         def noted(task, *arguments, **options):
-            used.append(task.__name__)
+            used.append(arguments[0].__name__)
             return submit(task, *arguments, **options)
 
-        monkeypatch.setattr(dask_client, "FAN_IN", 3)
+        monkeypatch.setattr(dask_engine, "FAN_IN", 3)
         monkeypatch.setattr(connected, "submit", noted)
-        answers = [submit(dask_tasks.call, _give, n, None) for n in range(11)]
-        assert connected.total(answers).total == list(range(11))
-        assert used == ["merge"] * (4 + 2)
+        answers = [submit(dask_engine.call, _give, n, None) for n in range(11)]
+        assert connected.total(answers) == list(range(11))
+        assert used == ["add_totals"] * (4 + 2)
 
 
 def _give(table, target):
@@ -568,31 +517,31 @@ def _give(table, target):
 
 
 def test_a_sum_may_travel_for_longer_than_between_two_looks(cluster, monkeypatch):
-    monkeypatch.setattr(dask_client, "LOOK", 0.001)
+    monkeypatch.setattr(dask_engine, "LOOK", 0.001)
     with Client(cluster) as client:
-        connected, gather = dask_client.Cluster(), client.gather
+        connected, gather = Cluster(), client.gather
 
         async def be_slow(futures, **options):
             await asyncio.sleep(0.05)
             return await gather(futures, **options)
 
         monkeypatch.setattr(client, "gather", be_slow)
-        task = connected.submit(dask_tasks.call, _give, 7, None)
-        assert connected.total([task]).total == [7]
+        task = connected.submit(dask_engine.call, _give, 7, None)
+        assert connected.total([task]) == [7]
 
 
 def test_tasks_that_are_cancelled_start_again(
     cluster, folder, undisturbed, monkeypatch
 ):
-    real, cancelled = dask_client.Cluster.finish, []
+    real, cancelled = Cluster.gather, []
 
-    def cancel_once(self, futures, workers=()):
+    def cancel_once(self, futures):
         if not cancelled:
             cancelled.extend(futures)
             self.client.cancel(futures)
-        real(self, futures, workers)
+        return real(self, futures)
 
-    monkeypatch.setattr(dask_client.Cluster, "finish", cancel_once)
+    monkeypatch.setattr(Cluster, "gather", cancel_once)
     with Client(cluster):
         made = model(engine="dask").fit(folder)
     assert {future.status for future in cancelled} == {"cancelled"}
@@ -612,11 +561,12 @@ def test_an_error_names_its_file_and_no_cell(tmp_path):
         (InputError("No column."), "In 'a.csv': No column."),
         (InputError("'a.csv' is bad."), "'a.csv' is bad."),
         (FileNotFoundError(2, "No", str(path)), f"[Errno 2] No: '{path}'"),
+        (OSError(SECRET), "In 'a.csv': A worker failed with OSError."),
     ):
-        answer = dask_tasks.call(partial(fail, error), path)
+        answer = dask_engine.call(partial(fail, error), path)
         assert str(answer.error) == said
         assert SECRET not in repr(vars(answer.error))
-    away = dask_tasks.call(partial(fail, quoting), tmp_path / "b.csv")
+    away = dask_engine.call(partial(fail, quoting), tmp_path / "b.csv")
     assert "worker of the cluster does not find the file" in str(away.error)
 
 
@@ -625,7 +575,7 @@ def test_messages_of_other_libraries_stay_on_the_worker():
     with pytest.raises(ValueError, match="Ann") as raised:
         np.array(["Ann"]).astype(float)
     for error in (raised.value, UnicodeDecodeError("utf-8", b"Ann", 0, 1, "bad")):
-        told = dask_rows.make_public(error)
+        told = dask_engine.make_public(error)
         assert str(told) == f"A worker failed with {type(error).__name__}."
     own = InputError("A table needs columns.")
-    assert dask_rows.make_public(own) is own
+    assert dask_engine.make_public(own) is own

@@ -1,20 +1,18 @@
 """Rows of persons, counted on the workers of a cluster."""
 
-import logging
 from dataclasses import replace
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from sklearn.base import clone
 
 import skdp
-from skdp.engines import dask_client, dask_persons
-from skdp.engines.dask_client import Cluster
-from skdp.engines.dask_engine import Part
-from skdp.engines.dask_persons import ClusterCounts
+from skdp.engines import dask_engine
+from skdp.engines.dask_engine import Cluster, Part
+from skdp.engines.dask_table import ClusterCounts
 from skdp.privacy.queries import NEIGHBOURS
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.tables import readers
@@ -48,19 +46,8 @@ def folder(frame, tmp_path_factory):
 
 
 @pytest.fixture
-def client():
-    with (
-        LocalCluster(
-            processes=False,
-            n_workers=3,
-            threads_per_worker=1,
-            protocol="tcp",
-            dashboard_address="127.0.0.1:0",
-            worker_dashboard_address="127.0.0.1:0",
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster) as made,
-    ):
+def client(cluster):
+    with Client(cluster) as made:
         yield made
 
 
@@ -132,20 +119,20 @@ def test_a_search_has_the_bits_of_one_process(client, frame, folder, relation):
 def test_ids_stay_on_the_workers(client, folder, caplog, monkeypatch):
     """The caller receives the number of persons, and no task's text has an id."""
     arrived, scheduler = [], client.cluster.scheduler
-    merge = dask_client.merge
+    get_total = dask_engine.get_total
 
     def noted(answers):
         arrived.append([answer.total for answer in answers])
         for task in scheduler.tasks.values():
             assert SECRET not in task.key
             assert SECRET.encode() not in bytes(repr(task.run_spec), "utf-8")
-        return merge(answers)
+        return get_total(answers)
 
-    monkeypatch.setattr(dask_client, "merge", noted)
+    monkeypatch.setattr(dask_engine, "get_total", noted)
     ids = Ids("who")
     counts = ClusterCounts(Cluster(), _list_parts(folder), ids, 1)
     assert len(counts) == len(ids.count(readers.open_table(folder)))
-    assert [type(total) for total in arrived[0]] == [int] * 3
+    assert [type(total) for total in arrived[0]] == [int] * 2
     with pytest.raises(TypeError, match="on the workers"):
         counts.find_divisors(None)
     with pytest.raises(ValueError, match="has no column 'whom'"):
@@ -154,12 +141,11 @@ def test_ids_stay_on_the_workers(client, folder, caplog, monkeypatch):
 
 
 def test_counts_that_are_lost_with_a_worker_are_counted_again(
-    client, folder, monkeypatch
+    start_cluster, folder, monkeypatch
 ):
-    undisturbed = model().fit(folder)
-    monkeypatch.setattr(dask_client, "LOOK", 0.05)
-    cluster, lost = client.cluster, []
-    real = dask_persons.ClusterCounts.find_own
+    undisturbed, lost = model().fit(folder), []
+    monkeypatch.setattr(dask_engine, "LOOK", 0.05)
+    real = ClusterCounts.find_own
 
     def disturbed(self, number):
         own = real(self, number)
@@ -173,8 +159,9 @@ def test_counts_that_are_lost_with_a_worker_are_counted_again(
 
         return lose
 
-    monkeypatch.setattr(dask_persons.ClusterCounts, "find_own", disturbed)
-    made = model(engine="dask").fit(folder)
+    monkeypatch.setattr(ClusterCounts, "find_own", disturbed)
+    with start_cluster(3, protocol="tcp") as cluster, Client(cluster) as client:
+        made = model(engine="dask").fit(folder)
     assert len(lost) == 2
     assert (made.weights_ == undisturbed.weights_).all()
 

@@ -52,7 +52,7 @@ HOSTILE = [
     "x" * 300,
     "שלום",
     "&lt;b&gt;",
-    r"$\frac{1}{0}$ costs $5",
+    r"$\frac{1}{0}$ costs",
 ]
 WIDE = 60
 
@@ -106,13 +106,13 @@ def persons():
 
 
 def many():
-    """A model of twelve classes."""
-    levels = [f"ward {code}" for code in range(12)]
+    """A model of more classes than have a picture."""
+    levels = [f"ward {code}" for code in range(8)]
     schema = skdp.Schema(
         {"age": skdp.Numeric(20, 80), "colour": ILL.columns["colour"]},
         target=("ward", skdp.Categorical(levels)),
     )
-    wards = [levels[code] for code in RNG.integers(0, 12, N)]
+    wards = [levels[code] for code in RNG.integers(0, 8, N)]
     return skdp.LogisticRegression(schema=schema, epsilon=8.0).fit(
         TABLE.assign(ward=wards)
     )
@@ -135,7 +135,7 @@ MODELS = {
     "zero-out": lambda: logistic(neighbours="zero-out", class_weight={0: 1, 1: 0.5}),
     "odd": lambda: logistic(ODD),
     "no intercept": lambda: logistic(fit_intercept=False),
-    "l1": lambda: logistic(alpha=1e-3, l1_ratio=0.5),
+    "l1": lambda: logistic(alpha=1e-3, l1_ratio=0.5, n_steps=9),
     "found": lambda: skdp.LogisticRegression(epsilon=8.0).fit(
         TABLE[["age", "gain", "colour"]], TABLE["ill"]
     ),

@@ -107,12 +107,7 @@ def test_a_page_has_the_same_bytes_whatever_the_settings_of_matplotlib():
 
     first = skdp.report(model("curves"))
     kept = dict(rcParams)
-    odd = {
-        "font.size": 30,
-        "text.usetex": True,
-        "savefig.dpi": 7,
-        "svg.fonttype": "path",
-    }
+    odd = {"path.sketch": (1, 100, 2), "text.usetex": True, "svg.fonttype": "path"}
     with rc_context(odd | {"figure.dpi": 11, "axes.facecolor": "red"}):
         assert skdp.report(model("curves")) == first
     assert dict(rcParams) == kept

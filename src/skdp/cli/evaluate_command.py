@@ -89,9 +89,10 @@ def evaluate(
     import skdp
 
     check_out(out, force)
+    table = choose_reader(file, multiline)
     found = skdp.evaluate(
         load_model(model),
-        choose_reader(file, multiline),
+        table,
         epsilon=epsilon,
         delta=delta,
         metrics=metric or None,

@@ -68,7 +68,7 @@ def shows_progress(as_json: bool = False, quiet: bool = False) -> bool:
 
 def silence_compiler(as_json: bool = False, quiet: bool = False) -> None:
     """Suppress the message about compiling kernels if --json or --quiet is given."""
-    from skdp.engines.compilation import suppress_message
+    from skdp.engines.choice import suppress_message
 
     suppress_message(as_json or quiet)
 
@@ -330,10 +330,13 @@ def read_exposure(
 def choose_reader(file: Path, multiline: bool) -> PathLike[str]:
     """Return the path or, if `multiline` is true, a CSV reader of the file.
 
-    The reader accepts line breaks inside quoted fields.
+    The reader accepts line breaks inside quoted fields. A wrong path is refused here,
+    before estimators and scikit-learn are imported, which takes longer.
     """
     from skdp.tables import CSV
+    from skdp.tables.readers import check_path
 
+    check_path(file)
     return CSV(file, multiline=True) if multiline else file
 
 

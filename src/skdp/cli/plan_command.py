@@ -70,13 +70,13 @@ def plan(
     quiet: Quiet = False,
 ) -> None:
     """Show what a fit would do and how accurate it may be. No data is read."""
-    import skdp
-    from skdp.descent.forecast import forecast
-    from skdp.engines.choice import name_engine
-
     check_out(out, force)
     described = read_schema(schema, target, unit)
     chosen = choose_model(model, described)
+
+    import skdp  # only now, because estimators are slow to import
+    from skdp.descent.forecast import forecast
+    from skdp.engines.choice import name_engine
 
     def make_plan(budget: float) -> Plan:
         return skdp.plan(

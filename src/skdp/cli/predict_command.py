@@ -67,12 +67,12 @@ def predict(
     check(out.suffix in WRITERS, f"--out must end in {endings}, got {out}.")
     check(not out.is_dir(), f"--out must be a file, but {str(out)!r} is a directory.")
     check(model.is_dir(), f"There is no saved model {str(model)!r}.")
+    table = choose_reader(file, multiline)
     loaded = skdp.load(model)
     check(
         not probabilities or hasattr(loaded, "predict_proba"),
         f"{type(loaded).__name__} has no probabilities. Omit --probabilities.",
     )
-    table = choose_reader(file, multiline)
     readers.open_table(table, loaded.schema_.inputs)  # reports errors before the bar
     shown = shows_progress(as_json, quiet)
     with show_reading() if shown else nullcontext() as progress:

@@ -16,7 +16,6 @@ from threading import Lock
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from sklearn.isotonic import isotonic_regression
 from threadpoolctl import ThreadpoolController
 
 from skdp.descent.algorithm1 import Query, Update
@@ -239,6 +238,8 @@ def _rising_shares(released: Released, n_rows: float) -> tuple[FloatArray, Float
     The shares are adjusted to sum to one. Isotonic regression then makes their
     cumulative sums nondecreasing, so no share is negative.
     """
+    from sklearn.isotonic import isotonic_regression  # slow to import
+
     shares = released.values.ravel() / n_rows
     shares = shares + (1.0 - shares.sum()) / N_BINS
     rising = isotonic_regression(np.cumsum(shares), y_min=0.0, y_max=1.0)

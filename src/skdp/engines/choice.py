@@ -79,10 +79,19 @@ ENGINES: dict[str, EngineEntry] = {
 }
 
 
+#: Whether engines must not print that they compile kernels. This is not in
+#: `compilation`, because that module imports numba.
+quiet = False
 #: The number of entries that the reference engine reads, in about half a second, before
 #: a process uses the default engine, and the part of it that is left.
 PATIENCE = 1 << 28
 _patience: float = PATIENCE
+
+
+def suppress_message(suppressed: bool) -> None:
+    """Suppress the message about compiling from now on, or allow it again."""
+    global quiet
+    quiet = suppressed
 
 
 def name_engine(name: str = "auto") -> str:
@@ -193,7 +202,7 @@ def place_table(
     )
     if kind != "dask" or not (frame or isinstance(table, (str, PathLike))):
         return table, y, sample_weight, unit, engine
-    from skdp.engines.dask_client import Cluster
+    from skdp.engines.dask_engine import Cluster
     from skdp.engines.dask_table import place_files, place_frame
 
     cluster = Cluster(address or None, n_threads)

@@ -16,18 +16,10 @@ from typing import Any
 import numpy as np
 from numba.core import event
 
-from skdp.engines import kernels
+from skdp.engines import choice, kernels
 
 #: The rough number of seconds that compiling for a table of numbers and codes takes.
 SECONDS = 5
-#: Whether the message is suppressed.
-_quiet = False
-
-
-def suppress_message(quiet: bool) -> None:
-    """Suppress the message from now on if `quiet` is true, or else allow it again."""
-    global _quiet
-    _quiet = quiet
 
 
 class CompilationListener(event.Listener):
@@ -36,7 +28,7 @@ class CompilationListener(event.Listener):
     def on_start(self, event: Any) -> None:
         """Print the message if the sweep is being compiled and messages are allowed."""
         dispatcher = event.data["dispatcher"]
-        if _quiet or dispatcher is not kernels.sweep:
+        if choice.quiet or dispatcher is not kernels.sweep:
             return
         remedy = (
             "Set NUMBA_CACHE_DIR to a writable directory to cache the result."

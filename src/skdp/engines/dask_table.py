@@ -1,22 +1,35 @@
-"""Read Dask data frames and directories of files on the workers of a Dask cluster."""
+"""Read Dask data frames and directories of files on the workers of a Dask cluster.
+
+Persons are counted there too. A person's rows may be in several partitions. Each
+partition counts its own rows, and divides its persons into buckets by a hash of their
+ids. One task adds up the counts of a bucket over all partitions. Each partition gets
+back the counts of its own persons. Ids travel from worker to worker. Neither the
+scheduler nor the caller receives them.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from operator import getitem
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from skdp.engines import dask_tasks
-from skdp.engines.dask_client import Cluster, get_total, hide_sizes, keep_trying
-from skdp.engines.dask_engine import ClusterRecords, Part, Partitions
-from skdp.engines.dask_persons import ClusterCounts
-from skdp.privacy.encoding import Records
+from skdp.engines.dask_engine import (
+    Cluster,
+    ClusterRecords,
+    Part,
+    Partitions,
+    call,
+    hide_sizes,
+    keep_trying,
+)
+from skdp.privacy.encoding import Coded, Records
 from skdp.privacy.persons import RowCounts
 from skdp.schema import IntArray, Layout, check
 from skdp.tables import arrays, readers
@@ -30,6 +43,8 @@ from skdp.tables.readers import Source, count_rows
 #: The approximate number of partitions per thread of a cluster, if files are large
 #: enough. Files of up to LEAST_BYTES bytes are never split.
 PARTITIONS, LEAST_BYTES = 4, 1 << 25
+#: Largest number of buckets of persons. Each takes two small tasks per partition.
+MOST_BUCKETS = 64
 
 
 class ClusterTable(PlacedTable):
@@ -70,14 +85,13 @@ class ClusterTable(PlacedTable):
         cluster = self._cluster
 
         def attempt() -> Any:
-            (worker, *_) = cluster.find_workers()
             tasks = []
             for part in _hand_out(self._parts, counts):
-                table, target, _, _, own = part.arguments(cluster, worker)
-                tasks.append(cluster.submit(dask_tasks.call, work, table, target, own))
+                table, target, _, _, own = part.arguments(cluster)
+                tasks.append(cluster.submit(call, work, table, target, own))
             return cluster.total(tasks)
 
-        return get_total(keep_trying(attempt))
+        return keep_trying(attempt)
 
     def _count_parts(self) -> list[int]:
         """Return the number of rows of each part."""
@@ -120,15 +134,90 @@ class ClusterTable(PlacedTable):
         )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Compute:
-    """Computes a partition of a Dask collection."""
+class ClusterCounts(RowCounts):
+    """The number of rows of each person, on the workers of a cluster.
 
-    delayed: Any
+    Dask computes counts again if they were lost with a worker. Ids are compared
+    exactly, so the result is the same as that of one process.
 
-    def __call__(self, client: Any, worker: str) -> Any:
-        with hide_sizes():
-            return client.compute(self.delayed)
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster whose workers count the rows.
+    parts : sequence of Part
+        The partitions of the table.
+    ids : Ids
+        The columns of the table that identify persons.
+    least : int
+        As in `RowCounts`.
+    """
+
+    def __init__(
+        self, cluster: Cluster, parts: Sequence[Part], ids: Ids, least: int
+    ) -> None:
+        super().__init__(least)
+        self._cluster, self._parts, self._ids = cluster, parts, ids
+        self._start()
+
+    def _start(self) -> None:
+        """Start the tasks that count rows, and keep only their final results."""
+        n_buckets = min(len(self._cluster.find_workers()), MOST_BUCKETS)
+        submit = partial(self._cluster.submit, call)
+        cells = []
+        for part in self._parts:
+            table = part.arguments(self._cluster)[0]
+            own = submit(_count_own, table, self._ids, self.least, n_buckets)
+            cells.append([submit(getitem, own, bucket) for bucket in range(n_buckets)])
+        totals = [submit(_join, [*own]) for own in zip(*cells, strict=True)]
+        self._sizes = [submit(len, total) for total in totals]
+        self._own = []
+        for own in cells:
+            pairs = zip(totals, own, strict=True)
+            chosen = [submit(RowCounts.select, *pair) for pair in pairs]
+            self._own.append(submit(_join, chosen))
+
+    def _restart_if_lost(self) -> None:
+        if any(one.status not in ("pending", "finished") for one in self._own):
+            self._start()
+
+    def __len__(self) -> int:
+        """Return the number of persons."""
+
+        def attempt() -> Any:
+            self._restart_if_lost()
+            return self._cluster.total(self._sizes)
+
+        total: int = keep_trying(attempt)
+        return total
+
+    def find_own(self, number: int) -> Callable[..., Any]:
+        """Return a function that returns the future of one partition's counts."""
+
+        def get_future(*_: Any) -> Any:
+            self._restart_if_lost()
+            return self._own[number]
+
+        return get_future
+
+    def _refuse(self, ids: Coded) -> NoReturn:
+        raise TypeError("Ids stay on the workers and cannot be read in this process.")
+
+    add = find_divisors = _refuse
+
+
+def _count_own(table: Any, ids: Ids, least: int, n_buckets: int) -> list[RowCounts]:
+    """Count the rows of each person in a partition. Split the persons into buckets."""
+    return ids.count(readers.open_table(table, ids.columns), least).split(n_buckets)
+
+
+def _join(counts: Sequence[RowCounts]) -> RowCounts:
+    return counts[0].join(counts[1:])
+
+
+def _compute(delayed: Any, client: Any, worker: str | None) -> Any:
+    """Compute a partition of a Dask data frame."""
+    with hide_sizes():
+        return client.compute(delayed)
 
 
 def place_frame(
@@ -166,7 +255,8 @@ def place_frame(
     # Dask's optimizer may compute the origin of the frame and that of a series apart,
     # each with the columns that it needs. Without it, both are the same task.
     frames = table.to_delayed(optimize_graph=not series)
-    parts = [Part(_Compute(one), target, weight, anywhere=True) for one in frames]
+    computed = [partial(_compute, one) for one in frames]
+    parts = [Part(one, target, weight, anywhere=True) for one in computed]
     placed = ClusterTable(cluster, parts, example, ordered=False)
     return placed, seen_target, seen_weight, unit
 
@@ -204,7 +294,7 @@ def _place_column(
 
 
 def _bind_on_worker(table: Any, *columns: Any, names: Sequence[str]) -> Any:
-    return dask_tasks.call(partial(_bind, names=names), table, *columns)
+    return call(partial(_bind, names=names), table, *columns)
 
 
 def _bind(table: Any, *columns: Any, names: Sequence[str]) -> Any:

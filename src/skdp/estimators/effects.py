@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2
 
-from skdp.estimators.formatting import format_number, format_range, shorten
+from skdp.estimators.formatting import format_number, format_range
 from skdp.estimators.predict import convert_to_user_units
 from skdp.estimators.standard_errors import StandardErrors, compute_class_effects
 from skdp.estimators.summary import TermLine, Z
@@ -61,11 +61,6 @@ class Effect:
     effect: float
     noise_std: float
     std: float
-
-    @property
-    def name(self) -> str:
-        """The shortened label that is written next to the picture."""
-        return shorten(self.label or self.column)
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -218,7 +218,7 @@ def use_axes(ax: Any) -> Panel:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class AxisScale:
+class Axis:
     """Where numbers stand on an axis of a panel, and which of them are written there.
 
     Attributes
@@ -241,14 +241,14 @@ class AxisScale:
         return float(self.place(np.clip(value, self.low, self.high)))
 
 
-def scale_linearly(low: float, high: float, most: int = 5) -> AxisScale:
+def scale_linearly(low: float, high: float, most: int = 5) -> Axis:
     """Return a linear axis with up to `most` round numbers."""
     span = high - low
     step = 10.0 ** math.floor(math.log10(span) - 1.0)
     step *= next(f for f in (1.0, 2.0, 5.0, 10.0, 20.0, 50.0) if span / step / f < most)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     numbers = [float(f"{i * step:.12g}") for i in range(first, last + 1)]
-    return AxisScale(
+    return Axis(
         low=low,
         high=high,
         place=lambda v: (np.asarray(v, float) - low) / span,
@@ -262,7 +262,7 @@ def scale_bent(
     place: Callable[[Any], FloatArray],
     candidates: Sequence[float] = (),
     apart: float = 0.17,
-) -> AxisScale:
+) -> Axis:
     """Return an axis that is not linear, with round numbers that are far enough apart.
 
     By default the numbers are 0, the powers of ten, and 3, 2 and 5 times these powers.
@@ -279,7 +279,7 @@ def scale_bent(
             at = float(place(value))
             if all(abs(at - other) >= apart for _, other in kept):
                 kept.append((value, at))
-    return AxisScale(
+    return Axis(
         low=low,
         high=high,
         place=place,
@@ -287,7 +287,7 @@ def scale_bent(
     )
 
 
-def scale_log(low: float, high: float, apart: float = 0.17) -> AxisScale:
+def scale_log(low: float, high: float, apart: float = 0.17) -> Axis:
     """Return a logarithmic axis."""
     span = math.log(high / low)
     return scale_bent(low, high, lambda v: np.log(v / low) / span, apart=apart)
@@ -300,7 +300,7 @@ def format_tick(value: float) -> str:
     return format_number(value)
 
 
-def choose_scale(column: Numeric, curve: Curve) -> AxisScale:
+def choose_scale(column: Numeric, curve: Curve) -> Axis:
     """Choose the horizontal axis of a curve, from the schema and released values.
 
     The axis is that of the column if it is on a log scale. Otherwise it is linear,
@@ -351,7 +351,7 @@ class DrawnTerms:
     ----------
     shown : tuple of Curve
         What is drawn, in this order.
-    heights : Scale
+    heights : Axis
         The scale of the effects, for all panels.
     darkest : float
         The effect that the darkest cells of maps stand for.
@@ -364,7 +364,7 @@ class DrawnTerms:
     """
 
     shown: tuple[Curve, ...]
-    heights: AxisScale
+    heights: Axis
     darkest: float
     known: bool
     classes: tuple[str, ...]
@@ -443,7 +443,7 @@ def _find_reach(curve: Curve) -> FloatArray:
     return np.where(np.isfinite(curve.likely_std), Z * curve.likely_std, math.nan)
 
 
-def _choose_heights(curves: Sequence[Curve]) -> AxisScale:
+def _choose_heights(curves: Sequence[Curve]) -> Axis:
     """Choose one scale for the effects of all curves.
 
     It also covers intervals that are known, up to `REACH` times the largest effect.
@@ -579,7 +579,7 @@ def draw_term(
 
 
 def draw_heights(
-    panel: Panel, scale: AxisScale, upright: bool = True, below: float = -0.045
+    panel: Panel, scale: Axis, upright: bool = True, below: float = -0.045
 ) -> None:
     """Draw the grid of the effects, which go up or, if not `upright`, to the right."""
     ticks = [(scale(value), value, text) for value, text in scale.ticks]
@@ -596,7 +596,7 @@ def draw_heights(
             panel.write(at, below, text, ha="center", va="top")
 
 
-def draw_ticks(panel: Panel, scale: AxisScale) -> None:
+def draw_ticks(panel: Panel, scale: Axis) -> None:
     """Write the numbers of a horizontal axis, each below a small mark."""
     for value, text in scale.ticks:
         at = scale(value)
@@ -617,6 +617,8 @@ def _outputs(terms: DrawnTerms, curve: Curve) -> range:
 def _draw_curve(panel: Panel, terms: DrawnTerms, column: Numeric, curve: Curve) -> None:
     scale, up = choose_scale(column, curve), terms.heights
     draw_heights(panel, up)
+    # How the rows spread over the column can be drawn here, from the bottom of the
+    # panel up: `scale` places values, and what follows is drawn over it.
     draw_ticks(panel, scale)
     shade = 1.0 if not terms.classes else 0.5
     for k in _outputs(terms, curve):
@@ -643,7 +645,7 @@ def _draw_curve(panel: Panel, terms: DrawnTerms, column: Numeric, curve: Curve) 
 
 
 def trace(
-    column: Numeric, curve: Curve, scale: AxisScale, k: int = 0
+    column: Numeric, curve: Curve, scale: Axis, k: int = 0
 ) -> tuple[FloatArray, FloatArray, FloatArray, Any]:
     """Return the points of the curve of output k.
 
@@ -875,7 +877,7 @@ def draw_coefficients(model: Any, axes: Any = None) -> Any:
     return figure
 
 
-def draw_rows(panel: Panel, rows: Rows, scale: AxisScale, named: bool = True) -> None:
+def draw_rows(panel: Panel, rows: Rows, scale: Axis, named: bool = True) -> None:
     """Draw effects below each other.
 
     Their names stand left of the axes if `named` is true, and numbers right of them.
@@ -914,7 +916,7 @@ def draw_rows(panel: Panel, rows: Rows, scale: AxisScale, named: bool = True) ->
             row += 1.0
 
 
-def choose_widths(effects: Sequence[Effect]) -> AxisScale:
+def choose_widths(effects: Sequence[Effect]) -> Axis:
     """Choose a scale for effects and their intervals, up to twice the largest."""
     most = min(HUGE, 2.0 * max((abs(e.effect) for e in effects), default=0.0)) or 1.0
     ends = [end for e in effects for end in (*e.interval, *e.noise_interval)]

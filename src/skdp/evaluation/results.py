@@ -315,9 +315,7 @@ def draw_calibration(found: Evaluation, panel: plots.Panel) -> None:
     _write_title(panel, "Calibration", "ECE", found.scores.get("ece"))
 
 
-def _draw_square(
-    panel: plots.Panel, scale: plots.AxisScale, across: str, up: str
-) -> None:
+def _draw_square(panel: plots.Panel, scale: plots.Axis, across: str, up: str) -> None:
     """Draw the grid of a square with a diagonal, and the names of both axes."""
     plots.draw_heights(panel, scale)
     plots.draw_heights(panel, scale, upright=False)

@@ -222,9 +222,9 @@ def draw_forecasts(forecasts: list[Forecasts]) -> list[Markup]:
     return [_draw_forecasts(one, up) for one in forecasts]
 
 
-def _draw_forecasts(one: Forecasts, up: plots.AxisScale) -> Markup:
+def _draw_forecasts(one: Forecasts, up: plots.Axis) -> Markup:
     values = [point.value for point in one.points]
-    across = plots.scale_log(values[0], values[-1])
+    across = plots.scale_log(values[0], values[-1], apart=0.27)
     figure = plots.make_figure(*plots.PANEL)
     left, right, above, below = plots.MARGINS
     size = plots.PANEL[0] - left - right - 46.0, plots.PANEL[1] - above - below

@@ -145,30 +145,40 @@ def open_table(table: Any, wanted: Sequence[str] | None = None) -> Source:
     return reader(table, wanted)
 
 
-def open_file(given: Any, wanted: Sequence[str] | None) -> Source:
-    """Open a file with the reader for the file's extension, or a folder of files."""
+def check_path(given: Any) -> list[PathLike[str]] | None:
+    """Refuse the path of something that is not a table. No file is opened.
+
+    Return the files of a folder, or None if the path is that of one file.
+    """
     path = Path(given)
     check(
         not os.path.isfile(path / "model.json"),
         f"{str(path)!r} is a saved model, not a table.",
     )
-    from skdp.tables.files import (  # not at the top, because it imports this module
-        list_files,
-        open_folder,
-    )
+    from skdp.tables.files import list_files  # not at the top: it imports this module
 
     files = list_files(given)
     if files is not None:
         for one in files:
             _find_file_reader(Path(one))
-        return open_folder(files, wanted)
+        return files
     check(
         bool(path.suffix) or path.exists(),
         f"There is no file or directory {str(path)!r}.",
     )
-    where = _find_file_reader(path)
+    _find_file_reader(path)
     check(path.is_file(), f"There is no file {str(path)!r}.")
-    reader: Reader = _load(where)
+    return None
+
+
+def open_file(given: Any, wanted: Sequence[str] | None) -> Source:
+    """Open a file with the reader for the file's extension, or a folder of files."""
+    from skdp.tables.files import open_folder
+
+    files = check_path(given)
+    if files is not None:
+        return open_folder(files, wanted)
+    reader: Reader = _load(_find_file_reader(Path(given)))
     return reader(given, wanted)
 
 
