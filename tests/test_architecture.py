@@ -157,12 +157,10 @@ BUDGETS = {
     "audit/mechanisms.py": "the budget of a row count, in such a game",
     "descent/plan.py": "that of a run, unless one is handed in",
     "descent/descend.py": "that of a run of Algorithm 1 as printed",
-    "estimators/fit.py": "that of a fit",
-    "estimators/discover.py": "that of a discovery of a schema",
-    "evaluation/evaluate.py": "that of an evaluation",
+    "estimators/opening.py": "that of a fit, a discovery or an evaluation; that of a "
+    "fit which is only planned, where nothing is charged",
     "evaluation/search.py": "that of a search, which its trials are entered in; "
     "the part that a trial's score has of it",
-    "estimators/plan_fit.py": "that of a fit which is only planned: nothing is charged",
     "estimators/saving.py": "one that was saved, with its releases",
     "cli/demo_command.py": "what a command shows",
     "privacy/discovery.py": "a throw-away one, after the charge: the keys are private",

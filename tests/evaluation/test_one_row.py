@@ -102,15 +102,15 @@ def targets(kind, n=N):
     return RNG.uniform(column.low, column.high, n).tolist()
 
 
-def opened(made, table):
-    return open_table(table, None, schema=made.schema_, bounds=None, target=None)
+def opened(made, table, weight=None):
+    return open_table(table, None, schema=made.schema_, sample_weight=weight)
 
 
 def asked(kind, made, rows, neighbours="replace-one", weighted=False):
     """The exact sum that is released for all scores of a model."""
     table = {name: np.array(cells_, dtype=object) for name, cells_ in rows.items()}
     weight = "w" if weighted else None
-    records = encode_table(made, table, None, weight, 1.0, opened(made, table))
+    records = encode_table(made, opened(made, table, weight), 1.0)
     edges = np.array([-1.0, 0.0, 2.0])
     bins = Bins(edges, 1.0) if kind == "logistic" else None
     wanted = list_metrics(made, made.schema_)
@@ -182,7 +182,7 @@ def test_a_row_divides_exactly_one_unit_in_each_column(kind):
     made = model(kind, size=1.0)
     table = {name: np.array(ROWS[name], dtype=object) for name in ROWS}
     table["y"] = np.array([*targets(kind)[:-1], "unknown"], dtype=object)
-    records = encode_table(made, table, None, None, 1.0, opened(made, table))
+    records = encode_table(made, opened(made, table), 1.0)
     (rows,) = predict_rows(records, made.weights_, False)
     _, columns = asked(kind, made, {name: list(table[name]) for name in table})
     for column in columns:
@@ -213,7 +213,7 @@ def test_margins_are_exact():
     made = model("softmax", size=3.0)
     table = {name: np.array(ROWS[name], dtype=object) for name in ROWS}
     table["y"] = np.array(targets("softmax"), dtype=object)
-    records = encode_table(made, table, None, None, 1.0, opened(made, table))
+    records = encode_table(made, opened(made, table), 1.0)
     (rows,) = predict_rows(records, made.weights_, False)
     grid = WeightGrid.of(records.layout)
     units = [[int(w) for w in row] for row in grid.units(made.weights_)]

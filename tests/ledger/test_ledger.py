@@ -430,7 +430,7 @@ def test_entries_say_what_was_asked(ledger):
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_ledger_does_not_say_how_long_a_fit_took(ledger, monkeypatch, fails):
     """One long cell makes a fit take longer."""
-    for module in ("entries", "reservations"):
+    for module in ("log", "ledger"):
         monkeypatch.setattr(f"skdp.ledger.{module}.read_clock", lambda: "now")
     record = PrivacyRecord(epsilon=0.1, delta=1e-7, neighbours=ledger.terms.neighbours)
     with contextlib.suppress(OSError), ledger.spend(record, query="a test"):

@@ -336,10 +336,7 @@ def compare_budgets(
 
     rows = options["n_rows"]
     if options["neighbours"] != "add-remove":
-        about = open_table(file, None, schema=schema, bounds=None, target=None)
-        persons = about.count_rows_per_unit(options["max_rows_per_unit"])
-        rows = about.count_rows(options["verbose"])
-        rows = rows if persons is None else len(persons)
+        rows = open_table(file, None, schema=schema).count_records(options["verbose"])
     delta = default_delta(rows) if delta is None else delta
     scores = [] if score is None else [score] * len(epsilons)
     for epsilon in [*epsilons, *scores]:

@@ -18,7 +18,7 @@ from scipy.special import lambertw
 from skdp.descent import algorithm1, bounds, eso_bounds, samplings, smoothness
 from skdp.descent.geometry import RESIDUAL, USUAL_SCALE, Diagonal, Geometry
 from skdp.descent.matrix import InterceptOnly, Matrix, make_prior
-from skdp.descent.plan import Plan, check_budget, check_calibration, default_delta
+from skdp.descent.plan import Plan, check_budget, default_delta
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
 from skdp.privacy import accountant, queries
@@ -656,16 +656,16 @@ def _check_penalty(alpha: float | str, l1_ratio: float) -> None:
 
 def check_options(
     *,
-    epsilon: float,
-    delta: float,
     alpha: float | str,
     l1_ratio: float,
     sampling: str | samplings.Sampling,
     geometry: str | Geometry,
     n_steps: int | str,
-    calibration: Any,
 ) -> None:
-    """Raise if an option of `make_plan` would be invalid for every table."""
+    """Raise if an option of `make_plan` would be invalid for every table.
+
+    Call it where users pass options. `make_plan` relies on it.
+    """
     _check_penalty(alpha, l1_ratio)
     check(
         isinstance(sampling, samplings.Sampling) or sampling in SAMPLING_CHOICES,
@@ -677,7 +677,6 @@ def check_options(
     )
     if n_steps != "auto":
         check_integer(n_steps, "n_steps")
-    check_calibration(calibration, epsilon, delta)
 
 
 def make_plan(
@@ -720,16 +719,6 @@ def make_plan(
         The number of steps K.
     """
     check_budget(epsilon, delta, n_rows)
-    check_options(
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        l1_ratio=l1_ratio,
-        sampling=sampling,
-        geometry=geometry,
-        n_steps=n_steps,
-        calibration=calibration,
-    )
     penalty = make_penalty(layout, loss, alpha, l1_ratio)
     settings: dict[str, Any] = {
         "layout": layout,

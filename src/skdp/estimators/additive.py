@@ -15,7 +15,6 @@ from skdp.descent.plan import Plan
 from skdp.estimators.classifiers import LogisticRegression
 from skdp.estimators.effects import list_terms, make_frame, make_pairs_frame
 from skdp.estimators.fit import ESTIMATORS, PrivateLinearModel
-from skdp.estimators.opening import OpenedTable
 from skdp.estimators.regressors import (
     HuberRegressor,
     LinearRegression,
@@ -249,9 +248,9 @@ class AdditiveMixin(PrivateLinearModel):
         check_is_fitted(self, "weights_")
         return draw_terms(self, [columns] if isinstance(columns, str) else columns)
 
-    def _check_parameters(self, opened: OpenedTable, rows: int | None) -> float:
+    def _check_options(self, target: Target, table: Any = None) -> None:
         check_choices(self.knots, self.pairs)
-        return super()._check_parameters(opened, rows)
+        super()._check_options(target, table)
 
     def _is_described(self, schema: Schema) -> bool:
         return False

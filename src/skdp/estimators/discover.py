@@ -7,29 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from skdp.descent.plan import check_budget, check_budget_types, default_delta
-from skdp.engines.choice import place_table
 from skdp.estimators.opening import (
-    KIND,
-    LEVELS,
     NOTHING_FOUND,
-    OpenedTable,
-    accept_table,
-    check_unit,
-    open_ledger,
-    refuse_dates,
+    PrivacyRequest,
+    check_name,
     reserve_budget,
     type_labels,
 )
 from skdp.estimators.progress import show_work
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
-from skdp.schema import Categorical, Numeric, Schema, check
+from skdp.schema import Categorical, Numeric, Schema
 from skdp.schema.validation import list_values
-from skdp.tables import readers
-from skdp.tables.batches import check_columns
-from skdp.tables.ids import Ids, refuse_floats
-from skdp.tables.readers import find_positions
 
 #: Share of δ that is spent on categories. The rest is for Gaussian noise.
 LEVELS_SHARE = 0.5
@@ -137,34 +126,35 @@ def discover(
     -------------------------
     age     numeric  0 to 100
     """
-    check_budget_types(epsilon, delta)
-    book = open_ledger(ledger, epsilon, random_state)
-    listed = list_values(categorical, "categorical")
-    table, _, _, unit, _ = place_table(table, None, None, unit, engine, None)
-    opened = _open_undescribed(accept_table(table), target, listed, unit)
-    check_unit(opened.ids, neighbours=neighbours)
-    rows = None
-    if neighbours != "add-remove":
-        counts = opened.count_rows_per_unit(1)
-        rows = opened.count_rows(verbose) if counts is None else len(counts)
-    delta = default_delta(rows) if delta is None else delta
-    check_budget(epsilon, delta, rows or None)
-    record = PrivacyRecord(
+    asked = PrivacyRequest(
         epsilon=epsilon,
         delta=delta,
-        neighbours=neighbours,  # type: ignore[arg-type]  # checked inside
-        assumptions=opened.assumptions,
-        reserved_delta=delta * LEVELS_SHARE if opened.infers_levels else 0.0,
-        unit=opened.unit_name,
+        neighbours=neighbours,
+        ledger=ledger,
+        random_state=random_state,
     )
+    opened, _ = asked.open(
+        table,
+        None,
+        None,
+        unit,
+        schema=None,
+        categorical=list_values(categorical, "categorical"),
+        engine=engine,
+        n_threads=None,
+    )
+    if target is not None:
+        check_name(target, [*opened.columns])
+    rows = asked.count_public(opened, verbose)
+    share = LEVELS_SHARE if opened.infers_levels else 0.0
+    record = asked.open_record(rows, opened.unit_name, opened.assumptions, share)
     noise = Randomness(random_state)
     query = "discovery of a schema"
     with (
-        reserve_budget(record, book, query=query, described=opened),
+        reserve_budget(record, asked.ledger, query=query, described=opened),
         show_work("discovering", verbose),
     ):
-        per_unit = opened.count_rows_per_unit(1)
-        found = opened.infer_schema(record, 1.0, noise, per_unit, LEVELS_SHARE).columns
+        found = opened.infer_schema(record, 1.0, noise, LEVELS_SHARE).columns
     kept = {name: _make_readable(column) for name, column in found.items()}
     own: Any = None if target is None else (target, kept.pop(target))
     if own is not None and isinstance(own[1], Categorical):
@@ -173,49 +163,6 @@ def discover(
     kept = {name: column for name, column in kept.items() if name not in empty}
     made = Schema(kept, target=own, unit=opened.unit)
     return Discovery(schema=made, privacy_=record, left_out=empty)
-
-
-def _open_undescribed(
-    table: Any, target: str | None, categorical: Sequence[str], unit: Any
-) -> OpenedTable:
-    """Open a table whose columns, including the target, must all be inferred."""
-    source = readers.open_source(table)
-    check(
-        source.names is not None,
-        "A schema needs column names. Pass a frame, a dict of columns or a file.",
-    )
-    names = list(source.names or ())
-    for name in (*categorical, *([] if target is None else [target])):
-        check(
-            name in names,
-            f"The table has no column {name!r}. Its columns are {', '.join(names)}.",
-        )
-    ids = None if unit is None else Ids.of(unit)
-    whose = [] if ids is None else ids.columns
-    find_positions(names, whose)  # refuses names that the table does not have
-    refuse_floats(source, ids)
-    if ids is not None and ids.given is not None:
-        check_columns(source, {"unit": ids.given})
-    refuse_dates(table, source, [name for name in names if name not in whose])
-    levels = {n for n, k in zip(names, source.kinds, strict=True) if k == "category"}
-    levels |= set(categorical)
-    public = " and the list of categorical columns" if levels else ""
-    return OpenedTable(
-        columns={
-            name: LEVELS if name in levels else KIND
-            for name in names
-            if name not in whose
-        },
-        target=None,
-        row_norm=None,
-        ids=ids,
-        named=True,
-        assumptions=(f"Column names{public} are public.",),
-        table=table,
-        y=None,
-        source=source,
-        apart=None,
-    )
 
 
 def _make_readable(column: Any) -> Any:

@@ -23,9 +23,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.descent.curves import choose_curves, draw_lines, find_auto_columns
-from skdp.descent.plan import Plan, check_budget, default_delta, release_row_count, run
+from skdp.descent.plan import Plan, release_row_count, run
 from skdp.descent.rule import check_options, make_plan, scale_caps
-from skdp.engines.choice import MakeEngine, choose_small_engine, is_dask, place_table
+from skdp.engines.choice import MakeEngine, choose_small_engine, is_dask
 from skdp.estimators.fit_warnings import (
     describe_doubts,
     remember_table,
@@ -35,28 +35,29 @@ from skdp.estimators.fit_warnings import (
 )
 from skdp.estimators.opening import (
     OpenedTable,
-    accept_column,
+    PrivacyRequest,
     accept_table,
-    assume_given_count,
-    check_unit,
     check_width,
     choose_seed,
-    count_given,
-    open_ledger,
-    open_table,
-    read_records,
     reserve_budget,
 )
 from skdp.estimators.other_solvers import (
     OWN,
-    Outcome,
     check_solver,
     find_delta_share,
     run_solver,
 )
-from skdp.estimators.predict import compute_margins, convert_to_user_units
-from skdp.estimators.progress import NotebookMixin, show_fitting
-from skdp.estimators.standard_errors import StandardErrorsMixin
+from skdp.estimators.predict import (
+    centre_categories,
+    compute_margins,
+    convert_to_user_units,
+)
+from skdp.estimators.progress import render_promise, show_fitting
+from skdp.estimators.standard_errors import (
+    StandardErrors,
+    compute_standard_errors,
+    make_centring_matrix,
+)
 from skdp.estimators.weights import BALANCED, release_balanced_weights, release_weights
 from skdp.models.losses import Loss
 from skdp.privacy import accountant
@@ -125,50 +126,10 @@ class ForeignOptionsMixin:
         )
 
 
-# ---- Export fitted models: to scikit-learn, to ONNX and to a directory of text files
-
-
-class ExportsMixin:
-    """The methods of an estimator that export or save the fitted model."""
-
-    def to_sklearn(self) -> Any:
-        """Return a fitted scikit-learn ``Pipeline`` that makes the same predictions.
-
-        The pipeline is computed from released weights alone, so it is as private as
-        this model. `skdp.estimators.sklearn_export.make_pipeline` says which cells the
-        pipeline accepts.
-        """
-        from skdp.estimators.sklearn_export import make_pipeline  # slow to import
-
-        check_is_fitted(self, "weights_")
-        return make_pipeline(self)
-
-    def to_onnx(self) -> Any:
-        """Return an ``onnx.ModelProto`` that makes the same predictions.
-
-        The graph is computed from released weights alone, so it is as private as this
-        model. `skdp.estimators.onnx_export.make_onnx_model` describes the graph's
-        inputs and outputs.
-        """
-        from skdp.estimators.onnx_export import make_onnx_model  # needs an extra
-
-        check_is_fitted(self, "weights_")
-        return make_onnx_model(self)
-
-    def save(self, directory: str | PathLike[str]) -> None:
-        """Write the fitted model to a directory of text files; `skdp.load` reads it.
-
-        Nothing is pickled, and a seed is never written. If `directory` is a saved
-        model, it is replaced. If it exists and is anything else, an error is raised.
-        """
-        from skdp.estimators.saving import save  # which imports this file
-
-        check_is_fitted(self, "weights_")
-        fitted: Any = self
-        save(fitted, directory)
-
-
-# ---- Choose an estimator's knots, pairs and plan from public or released facts
+# ---- The base class of all estimators: parameters, ``fit``, fitted attributes, exports
+#
+# There is no mathematics here. ``__init__`` only stores the parameters, and ``fit``
+# does not change them. Fitted attributes depend on records only through releases.
 
 
 #: Share of the budget (of μ²) spent on releasing the number of rows, if that number is
@@ -176,157 +137,6 @@ class ExportsMixin:
 COUNT_SHARE = 0.01
 #: Share of the budget (of μ²) spent on histograms that determine where knots are.
 KNOTS_SHARE = 0.05
-
-
-class DecisionsMixin(ABC):
-    """The methods of `PrivateLinearModel` that make decisions.
-
-    The attributes declared here are parameters of that class.
-    """
-
-    epsilon: float
-    delta: float | None
-    alpha: float | str
-    l1_ratio: float
-    fit_intercept: bool
-    class_weight: Mapping[Any, float] | str | None
-    max_weight: float
-    sampling: Any
-    geometry: Any
-    n_steps: Any
-    solver: str
-    calibration: str
-    engine: str
-    n_threads: int | None
-
-    @abstractmethod
-    def _make_loss(self, target: Target) -> Loss:
-        """Return the loss for a target. Raise if the target does not suit the model."""
-
-    def _loss(self, schema: Schema) -> Loss:
-        return self._make_loss(schema.target_column)
-
-    def _is_described(self, schema: Schema) -> bool:
-        """Return whether the schema already fixes all knots and pairs."""
-        return not schema.unresolved
-
-    def _find_curves(self, schema: Schema) -> list[str]:
-        """Return the names of the numeric columns whose knots are to be chosen."""
-        return find_auto_columns(schema, None)
-
-    def _places_knots(self, schema: Schema, chosen: Schema) -> bool:
-        """Return whether a fit must release histograms to place knots."""
-        columns = [chosen.columns[name] for name in self._find_curves(schema)]
-        return any(isinstance(c, Numeric) and c.n_knots for c in columns)
-
-    def _describe(
-        self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
-    ) -> tuple[Schema, tuple[str, ...]]:
-        """Return the schema with the chosen knots and pairs, and the reasons why."""
-        choice = choose_curves(
-            schema,
-            loss=self._loss(schema),
-            n_rows=rows,
-            mu=math.sqrt(record.remaining),
-            neighbours=record.neighbours,
-            **options,
-        )
-        return choice.schema, choice.reasons
-
-    def _resolve(
-        self,
-        schema: Schema,
-        rows: int | None,
-        read_lines: Callable[[], Records],
-        record: PrivacyRecord,
-        noise: Randomness,
-    ) -> tuple[Schema, int, tuple[str, ...]]:
-        """Choose curves and pairs, and release the facts that the choice needs.
-
-        The number of rows is released if it is not known. If knots must be placed,
-        histograms of the columns that they belong to are released too.
-        """
-        lines = None
-        if rows is None:
-            lines = read_lines()
-            rows = release_row_count(lines, record, COUNT_SHARE, noise=noise)
-        chosen, reasons = self._describe(schema, rows, record)
-        if self._places_knots(schema, chosen):
-            lines = read_lines() if lines is None else lines
-            z = accountant.noise_multiplier(math.sqrt(record.budget * KNOTS_SHARE), 1)
-            names = self._find_curves(schema)
-            shares = release_shares(lines, names, z, noise, record)
-            chosen, reasons = self._describe(schema, rows, record, shares=shares)
-        return chosen, rows, reasons
-
-    def _plan(
-        self,
-        schema: Schema,
-        rows: int,
-        record: PrivacyRecord,
-        reasons: tuple[str, ...] = (),
-    ) -> Plan:
-        """Make the plan from public facts and the remaining budget."""
-        layout = schema.layout(self.fit_intercept)
-        geometry = self._choose_geometry(layout)
-        return make_plan(
-            layout,
-            self._loss(schema),
-            n_rows=rows,
-            mu_squared=record.remaining,
-            neighbours=record.neighbours,
-            assumptions=tuple(record.assumptions),
-            reasons=reasons,
-            **self._list_options(record.delta, geometry),
-        )
-
-    def _list_options(self, delta: float, geometry: Any) -> dict[str, Any]:
-        """Return the parameters that a plan is made from."""
-        return {
-            "epsilon": self.epsilon,
-            "delta": delta,
-            "alpha": self.alpha,
-            "l1_ratio": self.l1_ratio,
-            "sampling": self.sampling,
-            "geometry": geometry,
-            "n_steps": self.n_steps,
-            "calibration": self.calibration,
-        }
-
-    def _choose_geometry(self, layout: Layout) -> Any:
-        return self.geometry
-
-    def _check_parameters(self, opened: OpenedTable, rows: int | None) -> float:
-        """Refuse wrong parameters before anything is spent, and return δ."""
-        check(
-            0 < self.max_weight < 1e30,
-            f"max_weight must be in (0, 1e30), got {self.max_weight}.",
-        )
-        given = self.class_weight
-        check(
-            given is None or isinstance(given, Mapping) or given == BALANCED,
-            "class_weight must be 'balanced' or map classes to weights, got "
-            f"{given!r}.",
-        )
-        loss = self._make_loss(opened.typical_target)
-        check(
-            given != BALANCED or loss.n_classes > 0,
-            "class_weight='balanced' requires a categorical target.",
-        )
-        if self.solver != OWN:
-            check_solver(self, loss, opened.table)
-        delta = default_delta(rows) if self.delta is None else self.delta
-        check_budget(self.epsilon, delta, rows)
-        check_options(**self._list_options(delta, self.geometry))
-        return delta
-
-
-# ---- The base class of all estimators: parameters, ``fit``, fitted attributes, exports
-#
-# There is no mathematics here. ``__init__`` only stores the parameters, and ``fit``
-# does not change them. Fitted attributes depend on records only through releases.
-
-
 #: Share of the budget (of μ² and of δ) that may be spent on inferring ranges,
 #: categories and labels.
 DISCOVERY_SHARE = 0.1
@@ -334,14 +144,7 @@ DISCOVERY_SHARE = 0.1
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
 
-class PrivateLinearModel(
-    DecisionsMixin,
-    NotebookMixin,
-    ExportsMixin,
-    StandardErrorsMixin,
-    ForeignOptionsMixin,
-    BaseEstimator,
-):
+class PrivateLinearModel(ForeignOptionsMixin, BaseEstimator, ABC):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
 
     A subclass that sets `short_name` is registered as an estimator. `skdp.plan`, the
@@ -364,6 +167,8 @@ class PrivateLinearModel(
     link: ClassVar[Literal["identity", "log", "logit"]] = "identity"
     #: Whether counts were divided by exposures. The model then predicts rates.
     _exposed: bool = False
+    #: Standard errors, or the reason why there are none; None before first use.
+    _errors: StandardErrors | str | None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -450,113 +255,80 @@ class PrivateLinearModel(
         self
             The fitted estimator.
         """
-        private_rows = self.neighbours == "add-remove"
-        where = self.engine, self.n_threads
-        table, y, weight, unit, engine = place_table(X, y, sample_weight, unit, *where)
-        weight = accept_column(weight, "sample_weight")
-        opened = open_table(
-            table,
+        target = self._target()
+        asked = PrivacyRequest(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbours=self.neighbours,
+            n_rows=self.n_rows,
+            max_rows_per_unit=self.max_rows_per_unit,
+            solver=self.solver,
+            calibration=self.calibration,
+            ledger=self.ledger,
+            random_state=self.random_state,
+        )
+        opened, engine = asked.open(
+            X,
             y,
+            sample_weight,
+            unit,
             schema=self.schema,
             bounds=self.bounds,
-            target=self._target(),
-            unit=unit,
-            sample_weight=weight,
-            empty=private_rows,
+            target=target,
+            empty=self.neighbours == "add-remove",
+            engine=self.engine,
+            n_threads=self.n_threads,
         )
-        check_unit(
-            opened.ids,
-            solver=self.solver,
-            max_rows_per_unit=self.max_rows_per_unit,
-            neighbours=self.neighbours,
-        )
+        self._check_options(opened.typical_target, opened.table)
         balanced = isinstance(self.class_weight, str)
         read = partial(
-            read_records,
-            opened.table,
-            target=opened.y,
-            sample_weight=weight,
+            opened.read,
             class_weight=None if balanced else self.class_weight,
             intercept=self.fit_intercept,
             max_weight=self.max_weight,
             verbose=self.verbose,
-            unit=opened.ids,
             n_threads=self.n_threads,
         )
-        schema = opened.schema
+        rows, records = self._count(asked, opened, read)  # public, or None
         share = DISCOVERY_SHARE * opened.infers_levels
-        rows = count_given(self.n_rows, opened.ids, self.max_rows_per_unit)
-        records, counts = None, None
-        if not private_rows and opened.ids is not None:
-            counts = opened.count_rows_per_unit(self.max_rows_per_unit)
-            rows = len(counts or ())
-            check(rows > 0, "No row of the table has an id.")
-        elif not private_rows:
-            # With a ledger, rows are counted but no record is read before the charge.
-            readable = schema if self.ledger is None else None
-            described = readable is not None and self._is_described(readable)
-            if readable is not None and described and opened.source.n_rows is None:
-                # Counting would read the whole file, so read and count in one pass.
-                records = read(readable)
-                rows = records.count()
-            else:
-                rows = opened.count_rows(self.verbose)
-            check(rows > 0, "The table has no rows.")
-        check(
-            private_rows or self.n_rows in (None, rows),
-            f"n_rows must be {rows}, the number of {name_record(opened.ids)}s, got "
-            f"{self.n_rows}. Under {self.neighbours!r} this number is counted, so "
-            "leave n_rows out.",
-        )
-        delta = self._check_parameters(opened, rows)
         share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
-        count = assume_given_count(self.n_rows, self.neighbours, opened.ids)
+        record = asked.open_record(rows, opened.unit_name, opened.assumptions, share)
         noise = Randomness(choose_seed(self.random_state))
-        record = PrivacyRecord(
-            epsilon=self.epsilon,
-            delta=delta,
-            neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
-            assumptions=opened.assumptions + count,
-            reserved_delta=delta * share,
-            unit=opened.unit_name,
-        )
         query = f"fit of {type(self).__name__}"
-        ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
-        with reserve_budget(record, ledger, query=query, described=opened) as enter:
-            if counts is None and opened.ids is not None:
-                counts = opened.count_rows_per_unit(self.max_rows_per_unit)
-            read = partial(read, row_counts=counts)
-            if schema is None:
-                schema = opened.infer_schema(record, DISCOVERY_SHARE, noise, counts)
-                schema = self._adapt_target(schema) if opened.infers_target else schema
+        # What follows is charged to the ledger first, and then to the record, release
+        # by release.
+        with reserve_budget(
+            record, asked.ledger, query=query, described=opened
+        ) as enter:
+            schema = opened.schema
             reasons: tuple[str, ...] = ()
+            if schema is None:
+                schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
+                schema = self._adapt_target(schema) if opened.infers_target else schema
             if not self._is_described(schema):
                 lines = partial(read, draw_lines(schema))
-                schema, rows, reasons = self._resolve(
-                    schema, rows, lines, record, noise
-                )
+                found = self._resolve(schema, rows, lines, record, noise)
+                schema, rows, reasons = found
             records = read(schema) if records is None else records
             if balanced:
                 weights = release_balanced_weights(
-                    records,
-                    schema,
-                    record,
-                    noise=noise,
-                    max_weight=self.max_weight,
+                    records, schema, record, noise=noise, max_weight=self.max_weight
                 )
                 records = read(schema, class_weight=weights)
-            public = schema, rows, reasons, weight is not None
-            fit = self._run(records, record, noise, engine, *public)
+            if rows is None:
+                rows = release_row_count(records, record, COUNT_SHARE, noise=noise)
+            ran: tuple[FloatArray, Plan | dict[str, Any], int]
+            if self.solver == OWN:
+                weighted = opened.weights is not None
+                if weighted and self._may_have_errors(schema):
+                    release_weights(records, record, noise)
+                plan = self._plan(schema, rows, record, reasons)
+                ran = self._run(plan, records, weighted, record, noise, engine)
+            else:
+                loss = self._loss(schema)
+                ran = run_solver(self, records, loss, rows, record, noise, engine)
             # All attributes change at once. None changes if the fit is interrupted.
-            fitted = copy(self)
-            fitted._set_fitted(fit.weights, schema, opened.named)
-            fitted.plan_ = fit.plan
-            fitted.privacy_ = fit.record
-            fitted.n_iter_ = fit.n_steps
-            fitted._weighted = not (sample_weight is None and self.class_weight is None)
-            fitted._exposed = isinstance(weight, Exposure)
-            fitted._errors = None  # discard those of an earlier fit
-            fitted._derive()
+            fitted = self._finish(opened, schema, record, *ran)
             enter(fitted)
             self.__dict__ = fitted.__dict__
         remember_table(self, X)
@@ -565,29 +337,80 @@ class PrivateLinearModel(
         warn_of_doubts(describe_doubts(self))
         return self
 
+    def _check_options(self, target: Target, table: Any = None) -> None:
+        """Refuse options that are wrong for every table with such a target."""
+        check(
+            0 < self.max_weight < 1e30,
+            f"max_weight must be in (0, 1e30), got {self.max_weight}.",
+        )
+        given = self.class_weight
+        check(
+            given is None or isinstance(given, Mapping) or given == BALANCED,
+            "class_weight must be 'balanced' or map classes to weights, got "
+            f"{given!r}.",
+        )
+        loss = self._make_loss(target)
+        check(
+            given != BALANCED or loss.n_classes > 0,
+            "class_weight='balanced' requires a categorical target.",
+        )
+        if self.solver != OWN:
+            check_solver(self, loss, table)
+        check_options(
+            alpha=self.alpha,
+            l1_ratio=self.l1_ratio,
+            sampling=self.sampling,
+            geometry=self.geometry,
+            n_steps=self.n_steps,
+        )
+
+    def _count(
+        self,
+        asked: PrivacyRequest,
+        opened: OpenedTable,
+        read: Callable[[Schema], Records],
+    ) -> tuple[int | None, Records | None]:
+        """Return the number of rows or persons, or None if it is private.
+
+        Also return the records, if they were read to be counted. This needs no ledger
+        to be charged, and a public number of rows.
+        """
+        if self.neighbours == "add-remove":
+            return asked.count_public(opened), None
+        records, readable = None, None
+        # With a ledger, rows are counted but no record is read before the charge.
+        if asked.ledger is None and opened.ids is None and opened.source.n_rows is None:
+            readable = opened.schema
+        if readable is not None and self._is_described(readable):
+            # Counting would read the whole file, so read and count in one pass.
+            records = read(readable)
+            rows = records.count()
+        else:
+            rows = opened.count_records(self.verbose)
+        what = name_record(opened.ids)
+        check(
+            rows > 0,
+            "The table has no rows."
+            if opened.ids is None
+            else "No row of the table has an id.",
+        )
+        check(
+            self.n_rows in (None, rows),
+            f"n_rows must be {rows}, the number of {what}s, got {self.n_rows}. Under "
+            f"{self.neighbours!r} this number is counted, so leave n_rows out.",
+        )
+        return rows, records
+
     def _run(
         self,
+        plan: Plan,
         records: Records,
+        weighted: bool,
         record: PrivacyRecord,
         noise: Randomness,
         engine: MakeEngine,
-        schema: Schema,
-        rows: int | None,
-        reasons: tuple[str, ...],
-        weighted: bool,
-    ) -> Outcome:
-        """Plan and run the fit.
-
-        If needed, first release the row count and a histogram of the weights.
-        """
-        if rows is None:
-            rows = release_row_count(records, record, COUNT_SHARE, noise=noise)
-        if self.solver != OWN:
-            loss = self._loss(schema)
-            return run_solver(self, records, loss, rows, record, noise, engine)
-        if weighted and self._may_have_errors(schema):
-            release_weights(records, record, noise)
-        plan = self._plan(schema, rows, record, reasons)
+    ) -> tuple[FloatArray, Plan, int]:
+        """Run a plan, and return the weights, the plan that was run and its steps."""
         given = weighted or self.class_weight is not None
         if given and isinstance(self.geometry, str):  # otherwise the user chose caps
             plan = scale_caps(plan, self.max_weight)
@@ -606,7 +429,121 @@ class PrivateLinearModel(
                 record=record,
                 callback=callback,
             )
-        return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
+        return fit.weights, plan, plan.n_steps * plan.n_restarts
+
+    def _finish(
+        self,
+        opened: OpenedTable,
+        schema: Schema,
+        record: PrivacyRecord,
+        weights: FloatArray,
+        plan: Plan | dict[str, Any],
+        n_steps: int,
+    ) -> Self:
+        """Return a copy with all fitted attributes. They follow from releases alone."""
+        fitted = copy(self)
+        fitted._set_fitted(weights, schema, opened.named)
+        fitted.plan_ = plan
+        fitted.privacy_ = record
+        fitted.n_iter_ = n_steps
+        weighted = opened.weights is not None
+        fitted._weighted = weighted or self.class_weight is not None
+        fitted._exposed = isinstance(opened.weights, Exposure)
+        fitted._errors = None  # discard those of an earlier fit
+        fitted._derive()
+        return fitted
+
+    # Decisions, which follow from public or released facts
+
+    @abstractmethod
+    def _make_loss(self, target: Target) -> Loss:
+        """Return the loss for a target. Raise if the target does not suit the model."""
+
+    def _loss(self, schema: Schema) -> Loss:
+        return self._make_loss(schema.target_column)
+
+    def _is_described(self, schema: Schema) -> bool:
+        """Return whether the schema already fixes all knots and pairs."""
+        return not schema.unresolved
+
+    def _find_curves(self, schema: Schema) -> list[str]:
+        """Return the names of the numeric columns whose knots are to be chosen."""
+        return find_auto_columns(schema, None)
+
+    def _places_knots(self, schema: Schema, chosen: Schema) -> bool:
+        """Return whether a fit must release histograms to place knots."""
+        columns = [chosen.columns[name] for name in self._find_curves(schema)]
+        return any(isinstance(c, Numeric) and c.n_knots for c in columns)
+
+    def _describe(
+        self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
+    ) -> tuple[Schema, tuple[str, ...]]:
+        """Return the schema with the chosen knots and pairs, and the reasons why."""
+        choice = choose_curves(
+            schema,
+            loss=self._loss(schema),
+            n_rows=rows,
+            mu=math.sqrt(record.remaining),
+            neighbours=record.neighbours,
+            **options,
+        )
+        return choice.schema, choice.reasons
+
+    def _resolve(
+        self,
+        schema: Schema,
+        rows: int | None,
+        read_lines: Callable[[], Records],
+        record: PrivacyRecord,
+        noise: Randomness,
+    ) -> tuple[Schema, int, tuple[str, ...]]:
+        """Choose curves and pairs, and release the facts that the choice needs.
+
+        The number of rows is released if it is not known. If knots must be placed,
+        histograms of the columns that they belong to are released too.
+        """
+        lines = None
+        if rows is None:
+            lines = read_lines()
+            rows = release_row_count(lines, record, COUNT_SHARE, noise=noise)
+        chosen, reasons = self._describe(schema, rows, record)
+        if self._places_knots(schema, chosen):
+            lines = read_lines() if lines is None else lines
+            z = accountant.noise_multiplier(math.sqrt(record.budget * KNOTS_SHARE), 1)
+            names = self._find_curves(schema)
+            shares = release_shares(lines, names, z, noise, record)
+            chosen, reasons = self._describe(schema, rows, record, shares=shares)
+        return chosen, rows, reasons
+
+    def _plan(
+        self,
+        schema: Schema,
+        rows: int,
+        record: PrivacyRecord,
+        reasons: tuple[str, ...] = (),
+    ) -> Plan:
+        """Make the plan from public facts and the remaining budget."""
+        layout = schema.layout(self.fit_intercept)
+        return make_plan(
+            layout,
+            self._loss(schema),
+            n_rows=rows,
+            mu_squared=record.remaining,
+            neighbours=record.neighbours,
+            assumptions=tuple(record.assumptions),
+            reasons=reasons,
+            epsilon=self.epsilon,
+            delta=record.delta,
+            alpha=self.alpha,
+            l1_ratio=self.l1_ratio,
+            sampling=self.sampling,
+            geometry=self._choose_geometry(layout),
+            n_steps=self.n_steps,
+            calibration=self.calibration,
+        )
+
+    def _choose_geometry(self, layout: Layout) -> Any:
+        return self.geometry
 
     def _may_have_errors(self, schema: Schema) -> bool:
         """Return whether the parameters allow the model to have standard errors."""
@@ -665,6 +602,159 @@ class PrivateLinearModel(
         table = accept_table(X)
         check_width(table, self.n_features_in_, type(self).__name__)
         return compute_margins(table, self.schema_, self._layout, self.weights_)
+
+    # Standard errors. They follow from released values, and are computed on first
+    # use. If they are not known, reading an attribute raises an AttributeError that
+    # says why.
+
+    def _make_centring_matrix(self) -> FloatArray:
+        """Return the matrix (d, d) that maps weights to centred weights."""
+        return make_centring_matrix(self._layout)
+
+    def _centre(self, weights: FloatArray) -> FloatArray:
+        """Return centred weights. They make the same predictions as `weights`."""
+        return centre_categories(self._layout, weights)
+
+    def _list_terms(self, ratios: bool = False) -> tuple[Any, ...]:
+        """Return the lines of `summary` for curves and pairs, if the model has any."""
+        return ()
+
+    def _standard_errors(self) -> StandardErrors | str:
+        """Return the standard errors, or a sentence that says why there are none."""
+        known = self._errors
+        if known is None:
+            known = self._errors = compute_standard_errors(self)
+        return known
+
+    def _error(self, name: str, which: str) -> FloatArray:
+        if "weights_" not in self.__dict__:
+            raise AttributeError(f"The model is not fitted, so it has no {name}.")
+        known = self._standard_errors()
+        if isinstance(known, str):
+            raise AttributeError(f"There is no {name}. {known}")
+        return np.asarray(getattr(known, which))
+
+    @property
+    def coef_noise_std_(self) -> Any:
+        """Standard deviation of ``coef_`` due to the privacy noise."""
+        return self._reshape(self._error("coef_noise_std_", "noise_std"), "coef_")
+
+    @property
+    def coef_std_(self) -> Any:
+        """Standard error of ``coef_``, from sampling and privacy.
+
+        An entry is infinite if noise hides how much its column varies.
+        """
+        return self._reshape(self._error("coef_std_", "std"), "coef_")
+
+    @property
+    def intercept_noise_std_(self) -> Any:
+        """Standard deviation of ``intercept_`` due to the privacy noise."""
+        errors = self._error("intercept_noise_std_", "noise_std")
+        return self._reshape(errors, "intercept_")
+
+    @property
+    def intercept_std_(self) -> Any:
+        """Standard error of ``intercept_``, from sampling and privacy."""
+        return self._reshape(self._error("intercept_std_", "std"), "intercept_")
+
+    def _reshape(self, errors: FloatArray, like: str) -> Any:
+        """Return the errors of ``coef_`` or ``intercept_`` in the attribute's shape."""
+        part = (errors[:-1] if like == "coef_" else errors[-1:]).T
+        form = getattr(self, like)
+        return part.item() if isinstance(form, float) else part.reshape(form.shape)
+
+    # What a fitted model shows, and what it can be exported to
+
+    def summary(self, ratios: bool = False) -> Any:
+        """Return a table of coefficients, standard errors and 95 % intervals.
+
+        Print the table, or show it in a notebook. Coefficients of categories are
+        relative to the mean of their column. If there are three classes or more, the
+        coefficients of a class are relative to the mean of all classes.
+        ``docs/guide/intervals.md`` says what intervals cover.
+
+        Parameters
+        ----------
+        ratios : bool
+            Whether to show exp(coefficient) instead of the coefficient. This is an odds
+            ratio in models of two classes, and a rate ratio in models of counts. z and
+            p remain those of the coefficient.
+        """
+        from skdp.estimators.summary import summarise  # which imports this file
+
+        return summarise(self, ratios)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the effects of all columns with their 95 % intervals.
+
+        Effects can be compared across columns. The effect of a number is the change
+        from the lowest to the highest value of its range, and the effect of a category
+        is relative to the mean of its column. ``summary()`` has the coefficients in the
+        units of the columns. No budget is spent.
+
+        Parameters
+        ----------
+        axes : matplotlib axes or sequence of them, optional
+            Where to draw. By default a new figure is made. Each class has axes of its
+            own if there are more than two.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure. Save it with ``savefig``.
+        """
+        from skdp.estimators.plots import draw_coefficients  # needs an extra
+
+        check_is_fitted(self, "weights_")
+        return draw_coefficients(self, axes)
+
+    def _repr_html_inner(self) -> str:
+        diagram: Any = super()._repr_html_inner
+        return f"{diagram()}{render_promise(self)}"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: Any = super()._repr_mimebundle_
+        shown: dict[str, str] = bundle(**kwargs)
+        if "text/html" in shown:  # absent if scikit-learn is set to display text
+            shown["text/html"] += render_promise(self)
+        return shown
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted scikit-learn ``Pipeline`` that makes the same predictions.
+
+        The pipeline is computed from released weights alone, so it is as private as
+        this model. `skdp.estimators.sklearn_export.make_pipeline` says which cells the
+        pipeline accepts.
+        """
+        from skdp.estimators.sklearn_export import make_pipeline  # slow to import
+
+        check_is_fitted(self, "weights_")
+        return make_pipeline(self)
+
+    def to_onnx(self) -> Any:
+        """Return an ``onnx.ModelProto`` that makes the same predictions.
+
+        The graph is computed from released weights alone, so it is as private as this
+        model. `skdp.estimators.onnx_export.make_onnx_model` describes the graph's
+        inputs and outputs.
+        """
+        from skdp.estimators.onnx_export import make_onnx_model  # needs an extra
+
+        check_is_fitted(self, "weights_")
+        return make_onnx_model(self)
+
+    def save(self, directory: str | PathLike[str]) -> None:
+        """Write the fitted model to a directory of text files; `skdp.load` reads it.
+
+        Nothing is pickled, and a seed is never written. If `directory` is a saved
+        model, it is replaced. If it exists and is anything else, an error is raised.
+        """
+        from skdp.estimators.saving import save  # which imports this file
+
+        check_is_fitted(self, "weights_")
+        fitted: Any = self
+        save(fitted, directory)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

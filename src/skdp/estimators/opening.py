@@ -2,6 +2,7 @@
 
 Arguments are checked, the table is opened without reading a record, the unit of privacy
 is found, the budget is reserved, and what a schema does not say is found privately.
+`PrivacyRequest` has these steps in their order.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,14 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import DataConversionWarning
 
+from skdp.descent.plan import (
+    check_budget,
+    check_budget_types,
+    check_calibration,
+    default_delta,
+)
 from skdp.descent.plan_files import plan_digest
-from skdp.engines.choice import is_dask
+from skdp.engines.choice import MakeEngine, is_dask, place_table
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.progress import show_work
 from skdp.estimators.weights import scale_class_weights
@@ -178,7 +185,7 @@ def warn_of_floats(source: Source, schema: Schema) -> None:
                 'not whole numbers. Different texts such as "3.1" and "3.10" may have '
                 "become one number. Read the column as text (dtype=str).",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 
@@ -259,6 +266,14 @@ def refuse_dates(table: Any, source: Source, names: Sequence[str | None]) -> Non
             f"Column {name!r} holds dates, times or nested values, which are neither "
             "numbers nor categories. Convert it, or leave it out.",
         )
+
+
+def check_name(name: Any, names: Sequence[str]) -> None:
+    """Refuse a name that no column has."""
+    check(
+        name in names,
+        f"The table has no column {name!r}. Its columns are {', '.join(names)}.",
+    )
 
 
 def has_names(X: Any) -> bool:
@@ -428,67 +443,6 @@ def count_given(n_rows: int | None, unit: Any, max_rows_per_unit: int) -> int | 
     return max(1, round(n_rows / max_rows_per_unit))
 
 
-# ---- Charge a fit's budget to a ledger, and report what an interrupted fit has spent
-
-
-#: Called with the model at the end of a fit, to record the model in the ledger.
-EnterModel = Callable[[Any], None]
-
-
-def open_ledger(ledger: Any, epsilon: float, random_state: Any) -> Ledger | None:
-    """Return the ledger that a fit must charge, or None if `ledger` is None.
-
-    A path must be absolute, because processes that fit at the same time may run in
-    different folders.
-    """
-    if ledger is None:
-        return None
-    refuse_unpaid(epsilon, random_state is not None)
-    if isinstance(ledger, Ledger):
-        return ledger
-    check(
-        isinstance(ledger, (str, os.PathLike)) and os.path.isabs(ledger),
-        f"ledger must be a Ledger or the absolute path of one, got {ledger!r}. "
-        "skdp.Ledger(path) resolves a relative path.",
-    )
-    return Ledger(ledger)
-
-
-@contextmanager
-def reserve_budget(
-    record: PrivacyRecord, ledger: Ledger | None, *, query: str, described: Any
-) -> Iterator[EnterModel]:
-    """Reserve a fit's budget in the ledger, and settle the reservation afterwards.
-
-    If the fit raises an error, a note in the error says what was spent. Releases are
-    charged before noise is drawn, so neither the ledger nor the note understates what
-    was spent. Both contain only public and released facts. Floating-point errors are
-    ignored inside the ``with`` block. Otherwise the caller's ``np.seterr`` could turn
-    the underflow of a cell into an error or a warning.
-    """
-    with ExitStack() as stack:
-        stack.enter_context(np.errstate(all="ignore"))
-        reservation = None
-        if ledger is not None:
-            paid = ledger.spend(record, query=query, schema=described)
-            reservation = stack.enter_context(paid)
-
-        def enter_model(model: Any) -> None:
-            from skdp.estimators.saving import model_digest  # which imports this file
-
-            if reservation is not None:
-                reservation.plan = plan_digest(model.plan_)
-                reservation.schema = model.schema_
-                reservation.released = model_digest(model, record)
-
-        try:
-            yield enter_model
-        except BaseException as stop:
-            if record.events:
-                stop.add_note(f"Spent before the fit stopped:\n{record}")
-            raise
-
-
 # ---- Open a fit's table, infer missing schema entries privately, and read the records
 #
 # Column names are taken as public. Types, ranges, categories, labels and (under
@@ -508,7 +462,7 @@ TYPICAL: dict[str, Target] = {RANGE: Numeric(0, 1), LEVELS: Categorical([0, 1])}
 NOTHING_FOUND = "(nothing found)"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class OpenedTable:
     """A table, the known part of its schema, and the entries that must be inferred.
 
@@ -532,8 +486,25 @@ class OpenedTable:
         The target as it was passed to ``fit``, if it was.
     source : Source
         The reader of the table.
-    apart : cells, optional
-        The cells of `y`.
+    weights : column, str or Exposure, optional
+        The weights of rows, if they were passed to ``fit``.
+    max_rows_per_unit : int
+        As for estimators.
+    stages : list of (str, list of str or None)
+        The stages of inference. Each says what is inferred and for which columns. None
+        in place of column names means the target. A column of unknown kind is also part
+        of the stage LEVELS, because it may turn out to have levels.
+    infers_levels : bool
+        Whether levels may have to be inferred, which spends a part of δ.
+    infers_target : bool
+        Whether the target's range or labels are to be inferred.
+    typical_target : Target
+        The target's description, or a stand-in if it must be inferred.
+    schema : Schema, optional
+        The schema, or None if any entry must be inferred.
+    unit, unit_name : optional
+        The unit, as in `Schema`, and its columns in one text. None if privacy protects
+        rows.
     """
 
     columns: dict[str, Any]
@@ -545,71 +516,77 @@ class OpenedTable:
     table: Any
     y: Any
     source: Source
-    apart: Any
+    weights: Any = None
+    max_rows_per_unit: int = 1
+    stages: list[tuple[str, list[str] | None]] = field(init=False)
+    infers_levels: bool = field(init=False)
+    infers_target: bool = field(init=False)
+    typical_target: Any = field(init=False)
+    schema: Schema | None = field(init=False, default=None)
+    unit: Any = field(init=False)
+    unit_name: str | None = field(init=False)
 
-    @property
-    def stages(self) -> list[tuple[str, list[str] | None]]:
-        """The stages of inference. Each says what is inferred and for which columns.
-
-        None in place of column names means the target. A column of unknown kind is also
-        part of the stage LEVELS, because it may turn out to have levels.
-        """
+    def __post_init__(self) -> None:
         kinds = [name for name, c in self.columns.items() if _is(c, KIND)]
         levels = [name for name, c in self.columns.items() if _is(c, LEVELS)]
-        stages: list[tuple[str, list[str] | None]] = [(KIND, kinds)] if kinds else []
-        stages += [(RANGE, None)] if _is(self.target, RANGE) else []
-        stages += [(LEVELS, kinds + levels)] if kinds + levels else []
-        return stages + ([(LEVELS, None)] if _is(self.target, LEVELS) else [])
-
-    @property
-    def infers_levels(self) -> bool:
-        """Whether levels may have to be inferred, which spends a part of δ."""
-        return any(what == LEVELS for what, _ in self.stages)
-
-    @property
-    def infers_target(self) -> bool:
-        """Whether the target's range or labels are to be inferred."""
-        return isinstance(self.target, str)
-
-    @property
-    def schema(self) -> Schema | None:
-        """The schema, or None if any entry must be inferred."""
-        if self.stages:
-            return None
-        return self._make_schema(self.columns, self.target)
-
-    @property
-    def unit(self) -> Any:
-        """The unit, as in `Schema`, or None if privacy protects rows."""
-        return None if self.ids is None else self.ids.unit
-
-    @property
-    def unit_name(self) -> str | None:
-        """The unit's columns in one text, or None if privacy protects rows."""
-        return None if self.ids is None else self.ids.name
+        self.stages = [(KIND, kinds)] if kinds else []
+        self.stages += [(RANGE, None)] if _is(self.target, RANGE) else []
+        self.stages += [(LEVELS, kinds + levels)] if kinds + levels else []
+        self.stages += [(LEVELS, None)] if _is(self.target, LEVELS) else []
+        self.infers_levels = any(what == LEVELS for what, _ in self.stages)
+        self.infers_target = isinstance(self.target, str)
+        target = self.target[1] if isinstance(self.target, tuple) else self.target
+        self.typical_target = TYPICAL[target] if self.infers_target else target
+        self.unit = None if self.ids is None else self.ids.unit
+        self.unit_name = None if self.ids is None else self.ids.name
+        if not self.stages:
+            self.schema = self._make_schema(self.columns, self.target)
 
     def _make_schema(self, columns: Any, target: Any) -> Schema:
         return Schema(columns, target=target, row_norm=self.row_norm, unit=self.unit)
 
-    @property
-    def typical_target(self) -> Target:
-        """The target's description, or a stand-in if it must be inferred."""
-        target = self.target[1] if isinstance(self.target, tuple) else self.target
-        known: Target = TYPICAL[target] if isinstance(target, str) else target
-        return known
+    @cached_property
+    def row_counts(self) -> RowCounts | None:
+        """The number of rows of each person, or None if there is no unit.
 
-    def count_rows(self, verbose: int = 0) -> int:
-        """Count the rows. Use this only if `neighbours` makes their number public."""
+        It is counted when it is first needed, because that reads records. Unless their
+        number is public, this must happen after the ledger is charged.
+        """
+        if self.ids is None:
+            return None
+        least = RowCounts(self.max_rows_per_unit).least
+        if isinstance(self.table, PlacedTable):
+            return self.table.count_rows_per_unit(self.ids, least)
+        return self.ids.count(self.source, least)
+
+    def count_records(self, verbose: int = 0) -> int:
+        """Count the rows, or the persons if there is a unit.
+
+        Use this only if `neighbours` makes their number public.
+        """
+        if self.ids is not None:
+            return len(self.row_counts or ())
         shown = verbose if self.source.n_rows is None else 0
         with show_work("counting rows", shown):
             return count_rows(self.source)
+
+    def read(self, schema: Schema, **options: Any) -> Records:
+        """Read and encode the records. The options are those of `read_records`."""
+        return read_records(
+            self.table,
+            schema,
+            target=self.y,
+            sample_weight=self.weights,
+            unit=self.ids,
+            row_counts=self.row_counts,
+            **options,
+        )
 
     def infer_schema(
         self,
         record: PrivacyRecord,
         share: float,
         noise: Randomness,
-        counts: RowCounts | None = None,
         part: float = 1.0,
     ) -> Schema:
         """Infer missing schema entries within a share of the privacy budget.
@@ -617,11 +594,7 @@ class OpenedTable:
         This costs at most `share` of the budget (of μ²). If categories or labels are
         inferred, it also costs at most `share` · `part` of δ.
         """
-        check(
-            (counts is None) == (self.ids is None),
-            "counts must be given if, and only if, there is a unit.",
-        )
-        stages = self.stages
+        counts, stages = self.row_counts, self.stages
         each = record.budget * share / max(len(stages), 1)
         z = 0.0 if each == math.inf else 1.0 / math.sqrt(each)
         n_levels = sum(what == LEVELS for what, _ in stages)
@@ -660,15 +633,6 @@ class OpenedTable:
                 target = type_labels(found["target"])
         return self._make_schema(known, target)
 
-    def count_rows_per_unit(self, max_rows_per_unit: int) -> RowCounts | None:
-        """Count the rows of each person, or return None if there is no unit."""
-        least = RowCounts(max_rows_per_unit).least
-        if self.ids is None:
-            return None
-        if isinstance(self.table, PlacedTable):
-            return self.table.count_rows_per_unit(self.ids, least)
-        return self.ids.count(self.source, least)
-
     def _read(
         self,
         names: list[str] | None,
@@ -701,11 +665,13 @@ def open_table(
     y: Any,
     *,
     schema: Schema | str | PathLike[str] | None,
-    bounds: Any,
-    target: Any,
+    bounds: Any = None,
+    target: Any = None,
     unit: Any = None,
     sample_weight: Any = None,
+    max_rows_per_unit: int = 1,
     empty: bool = True,
+    categorical: Sequence[str] | None = None,
 ) -> OpenedTable:
     """Open a table and collect its public description, without reading a cell.
 
@@ -723,10 +689,16 @@ def open_table(
     unit : str, list of str or column, optional
         The columns that identify persons, or their ids. By default, the schema's unit.
     sample_weight : column, str or Exposure, optional
-        The weights. They are only checked.
+        The weights.
+    max_rows_per_unit : int
+        As for estimators.
     empty : bool
         Whether the table may have no rows.
+    categorical : sequence of str, optional
+        Columns whose cells are categories, if the whole schema is to be discovered. The
+        target is then one of the columns of `X`.
     """
+    sample_weight = accept_column(sample_weight, "sample_weight")
     X, y, named = accept_table(X, empty=empty), accept_column(y), has_names(X)
     check(
         type(X).__name__ != "RecordBatchReader",
@@ -736,25 +708,32 @@ def open_table(
     schema = toml_files.accept_schema(schema)
     if isinstance(y, str):
         schema, y = name_target(schema, y, target), None
-    apart = None if y is None else readers.read_column(y, "target")
+    target_cells = None if y is None else readers.read_column(y, "target")
     if unit is None and schema is not None:
         unit = schema.unit
     ids = None if unit is None else Ids.of(unit)
     columns_of_ids = [] if ids is None else ids.columns
-    opened = partial(OpenedTable, table=X, y=y, apart=apart, ids=ids)
-    separate = {"y": apart, "unit": None if ids is None else ids.given}
+    opened = partial(
+        OpenedTable,
+        table=X,
+        y=y,
+        ids=ids,
+        weights=sample_weight,
+        max_rows_per_unit=max_rows_per_unit,
+    )
+    separate = {"y": target_cells, "unit": None if ids is None else ids.given}
     separate |= list_weights(sample_weight)
     # Columns that stay with rows in other processes have been joined with them there.
     here = {what: cells for what, cells in separate.items() if _is_read_here(cells)}
     if schema is not None:
         source = readers.open_source(X, [*schema.inputs, *columns_of_ids])
         check_columns(source, here)
-        refuse_floats(source, ids)
-        warn_of_floats(source, schema)
-        refuse_dates(X, source, [*schema.inputs, schema.target_name])
         own = [schema.target_name] if y is None and schema.target_name else []
         if source.names is not None:  # refuse names that the table does not have
             find_positions(source.names, [*schema.inputs, *columns_of_ids, *own])
+        refuse_floats(source, ids)
+        warn_of_floats(source, schema)
+        refuse_dates(X, source, [*schema.inputs, schema.target_name])
         described = schema.target
         check(
             y is not None or schema.target_name is not None,
@@ -775,33 +754,42 @@ def open_table(
             assumptions=(SCHEMA_IS_PUBLIC,),
             source=source,
         )
+    discovers = categorical is not None
     check(
-        y is not None,
+        discovers or y is not None,
         "fit requires y to be passed, but the target y is None and no schema names "
         "its column.",
     )
+    text = isinstance(X, (str, PathLike)) and Path(X).suffix.lower() in TEXT_FILES
     check(
-        not isinstance(X, (str, PathLike)) or Path(X).suffix.lower() not in TEXT_FILES,
+        discovers or not text,
         "A text file does not state the types of its columns. Pass a schema. "
         "skdp.schema_template writes a template, and skdp.discover finds a schema.",
     )
     source = readers.open_source(X)
+    check(
+        not discovers or source.names is not None,
+        "A schema needs column names. Pass a frame, a dict of columns or a file.",
+    )
     check_columns(source, here)
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
+    for name in categorical or ():
+        check_name(name, names)
     find_positions(names, columns_of_ids)  # refuses names that the table does not have
     refuse_floats(source, ids)
-    refuse_dates(X, source, names)
+    kinds = zip(names, source.kinds, strict=True)
+    levels = {*(categorical or ()), *(n for n, kind in kinds if kind == "category")}
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):
         columns["x"] = Vector(names, norm=1.0 if bounds is None else float(bounds[1]))
     else:
-        pairs = list_ranges(bounds, len(names))
-        for name, kind, pair in zip(names, source.kinds, pairs, strict=True):
-            if name in columns_of_ids:
-                continue
+        ranges = zip(names, list_ranges(bounds, len(names)), strict=True)
+        for name, pair in ranges:
             known: Any = KIND if pair is None else Numeric(*pair)
-            columns[name] = LEVELS if kind == "category" else known
-    public = describe_public("category" in source.kinds, bounds is not None)
+            columns[name] = LEVELS if name in levels else known
+        columns = {n: known for n, known in columns.items() if n not in columns_of_ids}
+        refuse_dates(X, source, [*columns])
+    public = describe_public(bool(levels), bounds is not None)
     return opened(
         columns=columns,
         target=sort_target(target),
@@ -855,3 +843,184 @@ def read_records(
         return read(
             table, target, sample_weight, row_counts=row_counts, n_threads=n_threads
         )
+
+
+# ---- Ask for a budget, charge it to a ledger, and say what an interrupted fit spent
+
+
+#: Called with the model at the end of a fit, to record the model in the ledger.
+EnterModel = Callable[[Any], None]
+
+
+def open_ledger(ledger: Any, epsilon: float, random_state: Any) -> Ledger | None:
+    """Return the ledger that a fit must charge, or None if `ledger` is None.
+
+    A path must be absolute, because processes that fit at the same time may run in
+    different folders.
+    """
+    if ledger is None:
+        return None
+    refuse_unpaid(epsilon, random_state is not None)
+    if isinstance(ledger, Ledger):
+        return ledger
+    check(
+        isinstance(ledger, (str, os.PathLike)) and os.path.isabs(ledger),
+        f"ledger must be a Ledger or the absolute path of one, got {ledger!r}. "
+        "skdp.Ledger(path) resolves a relative path.",
+    )
+    return Ledger(ledger)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PrivacyRequest:
+    """What a caller asks for and who pays: a budget, a relation and a ledger.
+
+    Every function that reads private records makes a request first, and follows the
+    same steps. It opens the table, counts the records if their number is public, opens
+    a privacy record, reserves the budget, and only then reads the records. What is
+    public and wrong is refused in the first of these steps that can tell.
+
+    Attributes
+    ----------
+    epsilon, delta, neighbours, n_rows, max_rows_per_unit, solver, calibration : any
+        As for estimators.
+    ledger : Ledger, optional
+        The ledger to charge. Its path may be given instead.
+    random_state : any
+        As for estimators. A ledger refuses seeded runs.
+    """
+
+    epsilon: float
+    delta: float | None
+    neighbours: str
+    n_rows: int | None = None
+    max_rows_per_unit: int = 1
+    solver: str = OWN
+    calibration: str = "exact"
+    ledger: Any = None
+    random_state: Any = None
+
+    def __post_init__(self) -> None:
+        check_budget_types(self.epsilon, self.delta)
+        book = open_ledger(self.ledger, self.epsilon, self.random_state)
+        object.__setattr__(self, "ledger", book)
+
+    def open(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        unit: Any,
+        *,
+        engine: str,
+        n_threads: int | None,
+        **described: Any,
+    ) -> tuple[OpenedTable, MakeEngine]:
+        """Open a table where it will be read, and return it with a maker of its engine.
+
+        No cell is read. The other arguments are those of the function `open_table`.
+        """
+        given = X, y, sample_weight, unit
+        X, y, sample_weight, unit, make_engine = place_table(*given, engine, n_threads)
+        opened = open_table(
+            X,
+            y,
+            sample_weight=sample_weight,
+            unit=unit,
+            max_rows_per_unit=self.max_rows_per_unit,
+            **described,
+        )
+        self.check_unit(opened.ids)
+        return opened, make_engine
+
+    def check_unit(self, unit: Any) -> None:
+        """Refuse options under which a person could count as more than one record."""
+        check_unit(
+            unit,
+            solver=self.solver,
+            max_rows_per_unit=self.max_rows_per_unit,
+            neighbours=self.neighbours,
+        )
+
+    def count_public(self, opened: OpenedTable, verbose: int = 0) -> int | None:
+        """Return the number of rows or persons, or None if it is private.
+
+        Under add-remove it is public only if it was given. It is counted under the
+        other relations, where it is public.
+        """
+        if self.neighbours == "add-remove":
+            return count_given(self.n_rows, opened.ids, self.max_rows_per_unit)
+        return opened.count_records(verbose)
+
+    def choose_delta(self, n_records: int | None) -> float:
+        """Return δ for a public number of records, and refuse a meaningless budget."""
+        delta = default_delta(n_records) if self.delta is None else self.delta
+        check_budget(self.epsilon, delta, n_records or None)
+        check_calibration(self.calibration, self.epsilon, delta)
+        return delta
+
+    def open_record(
+        self,
+        n_records: int | None,
+        unit: str | None,
+        assumptions: Sequence[str],
+        delta_share: float = 0.0,
+    ) -> PrivacyRecord:
+        """Return a new privacy record, without charges.
+
+        Parameters
+        ----------
+        n_records : int, optional
+            The number of rows or persons, if it is public.
+        unit : str, optional
+            The name of the unit.
+        assumptions : sequence of str
+            What is assumed to be public, apart from the given number of records.
+        delta_share : float
+            The share of δ that is set aside for releases that are not Gaussian.
+        """
+        delta = self.choose_delta(n_records)
+        count = assume_given_count(self.n_rows, self.neighbours, unit)
+        return PrivacyRecord(
+            epsilon=self.epsilon,
+            delta=delta,
+            neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
+            assumptions=(*assumptions, *count),
+            reserved_delta=delta * delta_share,
+            unit=unit,
+        )
+
+
+@contextmanager
+def reserve_budget(
+    record: PrivacyRecord, ledger: Ledger | None, *, query: str, described: Any
+) -> Iterator[EnterModel]:
+    """Reserve a fit's budget in the ledger, and settle the reservation afterwards.
+
+    If the fit raises an error, a note in the error says what was spent. Releases are
+    charged before noise is drawn, so neither the ledger nor the note understates what
+    was spent. Both contain only public and released facts. Floating-point errors are
+    ignored inside the ``with`` block. Otherwise the caller's ``np.seterr`` could turn
+    the underflow of a cell into an error or a warning.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(np.errstate(all="ignore"))
+        reservation = None
+        if ledger is not None:
+            paid = ledger.spend(record, query=query, schema=described)
+            reservation = stack.enter_context(paid)
+
+        def enter_model(model: Any) -> None:
+            from skdp.estimators.saving import model_digest  # which imports this file
+
+            if reservation is not None:
+                reservation.plan = plan_digest(model.plan_)
+                reservation.schema = model.schema_
+                reservation.released = model_digest(model, record)
+
+        try:
+            yield enter_model
+        except BaseException as stop:
+            if record.events:
+                stop.add_note(f"Spent before the fit stopped:\n{record}")
+            raise

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from skdp.descent.plan import Plan
 from skdp.descent.rule import make_penalty
 from skdp.models.losses import Loss
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
-from skdp.schema import check
+from skdp.schema import FloatArray, check
 from skdp.tables.placed import PlacedTable
 from skdp.typed_files import to_json
 
 #: Name of DP-SkGD, the default algorithm, which is planned before the data is read.
 OWN = "skgd"
-
-
-class Outcome(NamedTuple):
-    """The weights, privacy record, plan and number of steps of a fit."""
-
-    weights: Any
-    record: PrivacyRecord
-    plan: Plan | dict[str, Any]
-    n_steps: int
 
 
 def find_delta_share(solver: Any) -> float:
@@ -77,9 +67,10 @@ def run_solver(
     record: PrivacyRecord,
     noise: Randomness,
     engine: Any,
-) -> Outcome:
+) -> tuple[FloatArray, dict[str, Any], int]:
     """Run the model's solver on the rest of the budget.
 
+    Return the weights, the settings in place of a plan, and the number of steps.
     The solver uses its default settings, except for `n_steps` if the user has set it.
     """
     from skdp.solvers import Problem
@@ -112,9 +103,7 @@ def run_solver(
         "l1": net.l1,
         "l2": net.l2,
     }
-    return Outcome(
-        solved.weights, record, plan | _list_settings(solved.settings), solved.n_steps
-    )
+    return solved.weights, plan | _list_settings(solved.settings), solved.n_steps
 
 
 def _find_solver(name: Any) -> Any:

@@ -5,18 +5,12 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-from skdp.descent.plan import Plan, check_budget_types, default_delta
+from skdp.descent.plan import Plan
 from skdp.estimators.additive import find_estimator
 from skdp.estimators.fit import COUNT_SHARE, ESTIMATORS, KNOTS_SHARE
-from skdp.estimators.opening import (
-    SCHEMA_IS_PUBLIC,
-    assume_given_count,
-    check_unit,
-    count_given,
-)
+from skdp.estimators.opening import SCHEMA_IS_PUBLIC, PrivacyRequest, count_given
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.weights import BALANCED, BALANCED_SHARE
-from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import Schema, check, toml_files
 
 
@@ -68,7 +62,6 @@ def plan(
         model in ESTIMATORS,
         f"model must be one of {sorted(ESTIMATORS)}, got {model!r}.",
     )
-    check_budget_types(epsilon, delta)
     described = toml_files.accept_schema(schema)
     if described is None:
         raise ValueError("schema must be a Schema or the path of its file, got None.")
@@ -79,24 +72,21 @@ def plan(
         estimator.solver == OWN,
         f"Only solver='skgd' has a plan before the fit, got {estimator.solver!r}.",
     )
-    unit, most = described.unit_name, estimator.max_rows_per_unit
-    check_unit(
-        unit,
-        solver=estimator.solver,
-        max_rows_per_unit=most,
-        neighbours=estimator.neighbours,
-    )
-    n_rows = count_given(n_rows, unit, most) or 0
-    private_rows = estimator.neighbours == "add-remove"
-    usual = default_delta(None if private_rows else n_rows)
-    count = assume_given_count(estimator.n_rows, estimator.neighbours, unit)
-    record = PrivacyRecord(
+    most, unit = estimator.max_rows_per_unit, described.unit_name
+    asked = PrivacyRequest(
         epsilon=epsilon,
-        delta=usual if delta is None else delta,
-        neighbours=estimator.neighbours,  # type: ignore[arg-type]  # checked inside
-        assumptions=(SCHEMA_IS_PUBLIC, *count),
-        unit=unit,
+        delta=delta,
+        neighbours=estimator.neighbours,
+        n_rows=estimator.n_rows,
+        max_rows_per_unit=most,
+        calibration=estimator.calibration,
     )
+    asked.check_unit(unit)
+    estimator._check_options(described.target_column)
+    n_rows = count_given(n_rows, unit, most) or 0
+    private_rows = asked.neighbours == "add-remove"
+    public_rows = None if private_rows else n_rows
+    record = asked.open_record(public_rows, unit, [SCHEMA_IS_PUBLIC])
     share = COUNT_SHARE if private_rows else 0.0
     share += BALANCED_SHARE if estimator.class_weight == BALANCED else 0.0
     whole, chosen = record.budget, described

@@ -9,54 +9,10 @@ from html import escape
 from importlib.util import find_spec
 from typing import Any
 
-from sklearn.utils.validation import check_is_fitted
-
 from skdp.descent.algorithm1 import Step
 from skdp.descent.plan import Plan, default_delta
 
 STYLE = "font-family:sans-serif;font-size:0.9em;margin:0.5em 0 0 0.3em;max-width:60em"
-
-
-class NotebookMixin:
-    """Add the privacy statement to scikit-learn's diagram of an estimator.
-
-    This class must come before ``BaseEstimator`` in the list of bases.
-    """
-
-    def _repr_html_inner(self) -> str:
-        diagram: Any = super()._repr_html_inner  # type: ignore[misc]  # of BaseEstimator
-        return f"{diagram()}{render_promise(self)}"
-
-    def plot(self, axes: Any = None) -> Any:
-        """Draw the effects of all columns with their 95 % intervals.
-
-        Effects can be compared across columns. The effect of a number is the change
-        from the lowest to the highest value of its range, and the effect of a category
-        is relative to the mean of its column. ``summary()`` has the coefficients in the
-        units of the columns. No budget is spent.
-
-        Parameters
-        ----------
-        axes : matplotlib axes or sequence of them, optional
-            Where to draw. By default a new figure is made. Each class has axes of its
-            own if there are more than two.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The figure. Save it with ``savefig``.
-        """
-        from skdp.estimators.plots import draw_coefficients  # needs an extra
-
-        check_is_fitted(self, "weights_")
-        return draw_coefficients(self, axes)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle: Any = super()._repr_mimebundle_  # type: ignore[misc]  # of BaseEstimator
-        shown: dict[str, str] = bundle(**kwargs)
-        if "text/html" in shown:  # absent if scikit-learn is set to display text
-            shown["text/html"] += render_promise(self)
-        return shown
 
 
 def render_promise(model: Any) -> str:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from msgspec import Meta, structs
 
 from skdp.descent.plan import Plan
-from skdp.estimators.predict import centre_categories, convert_to_user_units
+from skdp.estimators.predict import convert_to_user_units
 from skdp.estimators.weights import make_weighting
 from skdp.inference import covariances
 from skdp.schema import FloatArray, Layout, Pair, check
@@ -78,93 +78,6 @@ class ErrorsForm(Form, frozen=True, kw_only=True):
     effects_noise_std: list[Std]
     effects_sampling_std: list[Std]
     effects_std: list[Std]
-
-
-class StandardErrorsMixin:
-    """Add standard errors and the method ``summary`` to an estimator.
-
-    Standard errors follow from released values and are computed on first use. If they
-    are not known, reading an attribute raises an AttributeError that says why.
-    """
-
-    #: Standard errors, or the reason why there are none; None before first use.
-    _errors: StandardErrors | str | None
-
-    def _make_centring_matrix(self) -> FloatArray:
-        """Return the matrix (d, d) that maps weights to centred weights."""
-        return make_centring_matrix(self._layout)  # type: ignore[attr-defined]  # of models
-
-    def _centre(self, weights: FloatArray) -> FloatArray:
-        """Return centred weights. They make the same predictions as `weights`."""
-        return centre_categories(self._layout, weights)  # type: ignore[attr-defined]  # of models
-
-    def _list_terms(self, ratios: bool = False) -> tuple[Any, ...]:
-        """Return the lines of `summary` for curves and pairs, if the model has any."""
-        return ()
-
-    def _standard_errors(self) -> StandardErrors | str:
-        """Return the standard errors, or a sentence that says why there are none."""
-        known = self._errors
-        if known is None:
-            known = self._errors = compute_standard_errors(self)
-        return known
-
-    def _error(self, name: str, which: str) -> FloatArray:
-        if "weights_" not in self.__dict__:
-            raise AttributeError(f"The model is not fitted, so it has no {name}.")
-        known = self._standard_errors()
-        if isinstance(known, str):
-            raise AttributeError(f"There is no {name}. {known}")
-        return np.asarray(getattr(known, which))
-
-    @property
-    def coef_noise_std_(self) -> Any:
-        """Standard deviation of ``coef_`` due to the privacy noise."""
-        return self._reshape(self._error("coef_noise_std_", "noise_std"), "coef_")
-
-    @property
-    def coef_std_(self) -> Any:
-        """Standard error of ``coef_``, from sampling and privacy.
-
-        An entry is infinite if noise hides how much its column varies.
-        """
-        return self._reshape(self._error("coef_std_", "std"), "coef_")
-
-    @property
-    def intercept_noise_std_(self) -> Any:
-        """Standard deviation of ``intercept_`` due to the privacy noise."""
-        errors = self._error("intercept_noise_std_", "noise_std")
-        return self._reshape(errors, "intercept_")
-
-    @property
-    def intercept_std_(self) -> Any:
-        """Standard error of ``intercept_``, from sampling and privacy."""
-        return self._reshape(self._error("intercept_std_", "std"), "intercept_")
-
-    def _reshape(self, errors: FloatArray, like: str) -> Any:
-        """Return the errors of ``coef_`` or ``intercept_`` in the attribute's shape."""
-        part = (errors[:-1] if like == "coef_" else errors[-1:]).T
-        form = getattr(self, like)
-        return part.item() if isinstance(form, float) else part.reshape(form.shape)
-
-    def summary(self, ratios: bool = False) -> Any:
-        """Return a table of coefficients, standard errors and 95 % intervals.
-
-        Print the table, or show it in a notebook. Coefficients of categories are
-        relative to the mean of their column. If there are three classes or more, the
-        coefficients of a class are relative to the mean of all classes.
-        ``docs/guide/intervals.md`` says what intervals cover.
-
-        Parameters
-        ----------
-        ratios : bool
-            Whether to show exp(coefficient) instead of the coefficient. This is an odds
-            ratio in models of two classes, and a rate ratio in models of counts. z and
-            p remain those of the coefficient.
-        """
-        from skdp.estimators.summary import summarise  # which imports this file
-
-        return summarise(self, ratios)
 
 
 def compute_standard_errors(model: Any) -> StandardErrors | str:

@@ -10,26 +10,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.descent.plan import (
-    EXPECTED_ROWS,
-    check_budget,
-    check_budget_types,
-    default_delta,
-)
-from skdp.engines.choice import place_table
+from skdp.descent.plan import EXPECTED_ROWS
 from skdp.estimators.fit import PrivateLinearModel
-from skdp.estimators.opening import (
-    OpenedTable,
-    accept_column,
-    accept_table,
-    assume_given_count,
-    check_unit,
-    count_given,
-    open_ledger,
-    open_table,
-    read_records,
-    reserve_budget,
-)
+from skdp.estimators.opening import OpenedTable, PrivacyRequest, reserve_budget
 from skdp.estimators.progress import show_work
 from skdp.estimators.regressors import accept_exposure, check_numeric_target
 from skdp.evaluation import metrics as formulas
@@ -58,7 +41,6 @@ from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import release
-from skdp.privacy.persons import RowCounts
 from skdp.privacy.queries import Neighbours, count_changes
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, check
@@ -88,37 +70,15 @@ class ReleasedScores:
 
 
 def encode_table(
-    model: PrivateLinearModel,
-    table: Any,
-    y: Any,
-    sample_weight: Any,
-    max_weight: float,
-    opened: OpenedTable | None = None,
-    row_counts: RowCounts | None = None,
-    verbose: int = 0,
+    model: PrivateLinearModel, opened: OpenedTable, max_weight: float, verbose: int = 0
 ) -> Records:
-    """Encode a table as the model's ``fit`` does, but without class weights.
-
-    `opened` is the result of `open_table` for this table. It says which person each row
-    belongs to. `row_counts` has the number of rows of each person, if it is known
-    already.
-    """
-    schema, ids = model.schema_, None
-    if opened is not None:
-        schema, ids = replace(schema, unit=opened.unit), opened.ids
-        if row_counts is None:
-            row_counts = opened.count_rows_per_unit(model.max_rows_per_unit)
-    return read_records(
-        table,
-        schema,
-        target=y,
-        sample_weight=sample_weight,
+    """Encode a table as the model's ``fit`` does, but without class weights."""
+    return opened.read(
+        replace(model.schema_, unit=opened.unit),
         class_weight=None,
         intercept=any(group.kind == "ones" for group in model._layout.groups),
         max_weight=max_weight,
         verbose=verbose,
-        unit=ids,
-        row_counts=row_counts,
     )
 
 
@@ -423,9 +383,16 @@ def evaluate(
     wanted = choose_metrics(model, model.schema_, metrics)
     scale = choose_scale(model, model.schema_, max_loss, max_residual)
     check(0 < confidence < 1, f"confidence must be in (0, 1), got {confidence}.")
-    check_budget_types(epsilon, delta)
-    book, noise = open_ledger(ledger, epsilon, random_state), Randomness(random_state)
-    name = model.engine if engine is None else engine
+    asked = PrivacyRequest(
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,
+        n_rows=n_rows,
+        max_rows_per_unit=model.max_rows_per_unit,
+        ledger=ledger,
+        random_state=random_state,
+    )
+    noise = Randomness(random_state)
     check(
         not model._exposed or exposure is not None or offset is not None,
         "The model was fitted with exposures, so it predicts counts per unit of "
@@ -433,55 +400,29 @@ def evaluate(
     )
     if exposure is not None or offset is not None:
         sample_weight = accept_exposure(model, sample_weight, exposure, offset)
-    given = table, y, sample_weight, unit
-    table, y, sample_weight, unit, _ = place_table(*given, name, model.n_threads)
-    table, y = accept_table(table), accept_column(y)
-    sample_weight = accept_column(sample_weight, "sample_weight")
     unit = model.schema_.unit if unit is None else unit
     check(
         not (isinstance(unit, str) and unit == GIVEN),
         "The model was fitted to ids that were passed as an array. Pass the ids of "
         "this table as unit=.",
     )
-    about = open_table(
+    opened, _ = asked.open(
         table,
         y,
+        sample_weight,
+        unit,
         schema=model.schema_,
-        bounds=None,
-        target=None,
-        unit=unit,
-        sample_weight=sample_weight,
+        engine=model.engine if engine is None else engine,
+        n_threads=model.n_threads,
     )
-    most, persons = model.max_rows_per_unit, None
-    check_unit(about.ids, max_rows_per_unit=most, neighbours=neighbours)
-    public_rows = count_given(n_rows, about.ids, most)
-    if neighbours != "add-remove":
-        persons = about.count_rows_per_unit(most)
-        public_rows = about.count_rows() if persons is None else len(persons)
-    # If the number of rows is private, `public_rows` is None or an assumption: δ must
-    # not tell it.
-    delta = default_delta(public_rows) if delta is None else delta
-    check_budget(epsilon, delta, public_rows or None)
+    public_rows = asked.count_public(opened, verbose)
+    record = asked.open_record(public_rows, opened.unit_name, [MODEL_IS_PUBLIC])
     # The rows of a person together count as at most one row, and often as less. Their
     # sum over all persons is therefore not exactly the number of persons.
-    weighted = sample_weight is not None or about.ids is not None
-    record = PrivacyRecord(
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=neighbours,  # type: ignore[arg-type]  # checked inside
-        assumptions=(
-            MODEL_IS_PUBLIC,
-            *assume_given_count(n_rows, neighbours, about.ids),
-        ),
-        unit=about.unit_name,
-    )
+    weighted = sample_weight is not None or opened.ids is not None
     query = f"evaluation of a {type(model).__name__}"
-    # The ledger reserves the whole budget before anything is released. A run that is
-    # killed has then paid for whatever it released.
-    with reserve_budget(record, book, query=query, described=about):
-        records = encode_table(
-            *(model, table, y, sample_weight, max_weight, about, persons), verbose
-        )
+    with reserve_budget(record, asked.ledger, query=query, described=opened):
+        records = encode_table(model, opened, max_weight, verbose)
         with show_work("scoring", verbose):
             found = release_scores(
                 model,

@@ -139,7 +139,7 @@ def split_persons(ids: Ids, folds: RandomFolds) -> tuple[Ids, Ids]:
 
 
 def divide_table(
-    about: OpenedTable, weights: Any, folds: RandomFolds
+    opened: OpenedTable, folds: RandomFolds
 ) -> tuple[tuple[Any, Any, Any, Ids | None], tuple[Any, Any, Ids | None], int | None]:
     """Divide a table into a part that fits models and a part that scores them.
 
@@ -149,19 +149,19 @@ def divide_table(
     If rows belong to persons, both parts are the whole table, and their ids say which
     persons to use. Then the number of rows is None.
     """
-    table, y = about.table, about.y
-    if y is None and about.schema is not None:
-        y = about.schema.target_name  # it may have been passed as y
-    if about.ids is not None:
-        others, held_out = split_persons(about.ids, folds)
+    table, y, weights = opened.table, opened.y, opened.weights
+    if y is None and opened.schema is not None:
+        y = opened.schema.target_name  # it may have been passed as y
+    if opened.ids is not None:
+        others, held_out = split_persons(opened.ids, folds)
         return (table, y, weights, others), (table, y, held_out), None
     check(
-        about.source.ordered,
+        opened.source.ordered,
         "A search without a unit divides the table by the positions of its rows, but "
         "the rows of a query or of a Dask data frame have no fixed order. Name a unit, "
         "or write the table to a file and pass its path.",
     )
-    n_rows = about.count_rows()  # only decides how many folds are drawn
+    n_rows = opened.count_records()  # only decides how many folds are drawn
     kept, out = next(folds.split(range(n_rows)))
     own = take_weights(weights, kept, n_rows)
     targets = [y if isinstance(y, str) else take_rows(y, at) for at in (kept, out)]

@@ -14,13 +14,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.descent.plan import (
-    EXPECTED_ROWS,
-    check_budget,
-    check_budget_types,
-    default_delta,
-)
-from skdp.engines.choice import place_table
+from skdp.descent.plan import EXPECTED_ROWS
 from skdp.estimators.fit import PrivateLinearModel
 from skdp.estimators.fit_warnings import (
     ConstantModelWarning,
@@ -33,11 +27,8 @@ from skdp.estimators.fit_warnings import (
 )
 from skdp.estimators.opening import (
     OpenedTable,
-    accept_column,
+    PrivacyRequest,
     assume_given_count,
-    check_unit,
-    count_given,
-    open_ledger,
     open_table,
     reserve_budget,
 )
@@ -82,64 +73,6 @@ def _delegate(name: str) -> Callable[[Any], Any]:
 
     decorator: Callable[[Any], Any] = available_if(has_method)
     return decorator
-
-
-class BestModelMixin:
-    """The methods that a search passes on to the best model."""
-
-    estimator: Any
-    best_estimator_: Any
-
-    def _get_best(self) -> Any:
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_
-
-    @_delegate("predict")
-    def predict(self, X: Any) -> Any:
-        """Return the predictions of the best model."""
-        return self._get_best().predict(X)
-
-    @_delegate("predict_proba")
-    def predict_proba(self, X: Any) -> Any:
-        """Return the probabilities of the best model."""
-        return self._get_best().predict_proba(X)
-
-    @_delegate("predict_log_proba")
-    def predict_log_proba(self, X: Any) -> Any:
-        """Return the logarithms of the probabilities of the best model."""
-        return self._get_best().predict_log_proba(X)
-
-    @_delegate("decision_function")
-    def decision_function(self, X: Any) -> Any:
-        """Return the margins of the best model."""
-        return self._get_best().decision_function(X)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the best model's score without noise.
-
-        Use it only on rows that need no protection.
-        """
-        return float(self._get_best().score(X, y, sample_weight))
-
-    @property
-    def classes_(self) -> Any:
-        """The class labels of the best model."""
-        return self._get_best().classes_
-
-    @property
-    def n_features_in_(self) -> int:
-        """The number of columns of the table that was fitted."""
-        return int(self._get_best().n_features_in_)
-
-    def __sklearn_tags__(self) -> Any:
-        above: Any = super()
-        tags = above.__sklearn_tags__()
-        inner = get_tags(self.estimator)
-        tags.estimator_type = inner.estimator_type
-        tags.classifier_tags = inner.classifier_tags
-        tags.regressor_tags = inner.regressor_tags
-        tags.input_tags = inner.input_tags
-        return tags
 
 
 # ---- Run the trials of a search. Each trial fits and scores one candidate
@@ -267,11 +200,16 @@ class Trials:
             unit=model.privacy_.unit,
         )
         table, y, ids = self.score_part
-        schema = model.schema_
-        opened = open_table(table, y, schema=schema, bounds=None, target=None, unit=ids)
+        opened = open_table(
+            table,
+            y,
+            schema=model.schema_,
+            unit=ids,
+            max_rows_per_unit=model.max_rows_per_unit,
+        )
         found = release_scores(
             model,
-            encode_table(model, table, y, None, 1.0, opened),
+            encode_table(model, opened, 1.0),
             [self.scoring],
             budget=min(spent, record.budget),
             n_rows=self.score_rows,
@@ -396,7 +334,7 @@ def _part_rows(model: PrivateLinearModel, rows: int, held_out: float) -> int:
     return max(1, round((rows - held_out) * model.max_rows_per_unit))
 
 
-class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
+class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     """Choose hyper-parameters by released scores, all within one budget.
 
     scikit-learn's searches compare scores without noise. ``cv_results_``,
@@ -534,7 +472,6 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
             "estimator must be an skdp model, because only skdp models record the "
             f"budget they spend, got {type(self.estimator).__name__}.",
         )
-        check_budget_types(self.epsilon, self.delta)
         check(
             self.estimator.solver == OWN
             or find_delta_share(self.estimator.solver) == 0,
@@ -550,42 +487,45 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
             "Set ledger on the search or on its estimator, not on both.",
         )
         ledger = next((one for one in ledgers if one is not None), None)
-        book = open_ledger(ledger, self.epsilon, self.random_state)
         model = self.estimator
-        private_rows = model.neighbours == "add-remove"
-        place = model.engine, model.n_threads
-        table, y, weights, unit, _ = place_table(X, y, sample_weight, unit, *place)
-        weights = accept_column(weights, "sample_weight")
-        given = {"schema": model.schema, "bounds": model.bounds}
-        target = model._target()
-        about = open_table(
-            table, y, target=target, unit=unit, empty=private_rows, **given
-        )
-        check_unit(
-            about.ids,
-            solver=model.solver,
-            max_rows_per_unit=model.max_rows_per_unit,
+        asked = PrivacyRequest(
+            epsilon=self.epsilon,
+            delta=self.delta,
             neighbours=model.neighbours,
+            n_rows=model.n_rows,
+            max_rows_per_unit=model.max_rows_per_unit,
+            solver=model.solver,
+            calibration=model.calibration,
+            ledger=ledger,
+            random_state=self.random_state,
         )
-        rows = count_given(model.n_rows, about.ids, model.max_rows_per_unit)
-        if not private_rows:
-            persons = about.count_rows_per_unit(model.max_rows_per_unit)
-            rows = about.count_rows() if persons is None else len(persons)
-        delta = default_delta(rows) if self.delta is None else self.delta
-        check_budget(self.epsilon, delta, rows or None)
-        stop = self._choose_stop(len(candidates), delta, book is not None)
-        count = assume_given_count(model.n_rows, model.neighbours, about.ids)
-        assumptions = (*about.assumptions, *count, find_held_out(about.ids))
-        terms = delta, len(candidates), stop, about.unit_name
+        opened, _ = asked.open(
+            X,
+            y,
+            sample_weight,
+            unit,
+            schema=model.schema,
+            bounds=model.bounds,
+            target=model._target(),
+            empty=model.neighbours == "add-remove",
+            engine=model.engine,
+            n_threads=model.n_threads,
+        )
+        rows = asked.count_public(opened)
+        delta = asked.choose_delta(rows)
+        stop = self._choose_stop(len(candidates), delta, asked.ledger is not None)
+        count = assume_given_count(model.n_rows, model.neighbours, opened.ids)
+        assumptions = (*opened.assumptions, *count, find_held_out(opened.ids))
+        terms = delta, len(candidates), stop, opened.unit_name
         record = self._open_record(assumptions, *terms)
-        trials = self._prepare_trials(about, weights, rows, record)
+        trials = self._prepare_trials(opened, rows, record)
         public = ("For the rows that score models, the models are public.",)
         score_record = self._open_record(public, *terms)
         many = count_in_words(len(candidates), "candidate")
         query = f"search among {many} of {type(model).__name__}"
         with (
             show_work("searching", self.verbose),
-            reserve_budget(record, book, query=query, described=about) as tell,
+            reserve_budget(record, asked.ledger, query=query, described=opened) as tell,
         ):
             # A trial fits one part of the table and scores the other. Each row is in
             # one part only, so both may spend the whole budget, the smaller one if they
@@ -637,13 +577,12 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _prepare_trials(
         self,
-        about: OpenedTable,
-        weights: Any,
+        opened: OpenedTable,
         rows: int | None,
         record: SearchRecord,
     ) -> Trials:
         """Check the public facts, divide the table, and return the `Trials`."""
-        schema, model = about.schema, self.estimator
+        schema, model = opened.schema, self.estimator
         if schema is None:
             raise ValueError(
                 "A search requires a complete public description of the table. "
@@ -660,14 +599,14 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
         private_rows = record.neighbours == "add-remove"
         check(
             private_rows or (rows is not None and rows >= FEWEST_ROWS),
-            f"A search needs at least {FEWEST_ROWS} {name_record(about.ids)}s, got "
+            f"A search needs at least {FEWEST_ROWS} {name_record(opened.ids)}s, got "
             f"{rows}.",
         )
         # Rows are assigned independently. With parts of a fixed size, one more row
         # would move others from part to part, and neighbouring tables would differ in
         # many rows.
         folds = RandomFolds(PARTS, random_state=self.random_state)
-        fit_part, score_part, score_rows = divide_table(about, weights, folds)
+        fit_part, score_part, score_rows = divide_table(opened, folds)
         guess = (rows or EXPECTED_ROWS) / PARTS
         return Trials(
             estimator=model,
@@ -714,3 +653,55 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):
         # trial falls more slowly with N.
         each = accountant.gdp_mu(self.epsilon, delta) / math.sqrt(n_candidates)
         return stop if trial_mu(self.epsilon, delta, stop) > each else None
+
+    # What a search passes on to the best model
+
+    def _get_best(self) -> Any:
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_
+
+    @_delegate("predict")
+    def predict(self, X: Any) -> Any:
+        """Return the predictions of the best model."""
+        return self._get_best().predict(X)
+
+    @_delegate("predict_proba")
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probabilities of the best model."""
+        return self._get_best().predict_proba(X)
+
+    @_delegate("predict_log_proba")
+    def predict_log_proba(self, X: Any) -> Any:
+        """Return the logarithms of the probabilities of the best model."""
+        return self._get_best().predict_log_proba(X)
+
+    @_delegate("decision_function")
+    def decision_function(self, X: Any) -> Any:
+        """Return the margins of the best model."""
+        return self._get_best().decision_function(X)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the best model's score without noise.
+
+        Use it only on rows that need no protection.
+        """
+        return float(self._get_best().score(X, y, sample_weight))
+
+    @property
+    def classes_(self) -> Any:
+        """The class labels of the best model."""
+        return self._get_best().classes_
+
+    @property
+    def n_features_in_(self) -> int:
+        """The number of columns of the table that was fitted."""
+        return int(self._get_best().n_features_in_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags = inner.classifier_tags
+        tags.regressor_tags = inner.regressor_tags
+        tags.input_tags = inner.input_tags
+        return tags
