@@ -36,7 +36,7 @@ import numpy as np
 import pandas as pd
 
 import skdp
-from skdp.engines import choice, compiled, compiled_rows
+from skdp.engines import choice, compiled
 
 EVIDENCE = Path(__file__).resolve().parents[1] / "docs" / "evidence"
 LEVELS = (9, 16, 7, 2)
@@ -276,7 +276,7 @@ def time_apart(n: int) -> float:
 
     def work(at: list[int]) -> None:
         (engine, units, columns, slopes) = SAMPLE
-        vars(compiled_rows)["LONG_TABLE"] //= n  # the same kernels for shorter tables
+        vars(compiled)["LONG_TABLE"] //= n  # the same kernels for shorter tables
         records = engine.records
         own = replace(records, chunks=tuple(records.chunks[i] for i in at))
         engine, slopes = compiled.CompiledEngine(own, 1), slopes.take_chunks(at)

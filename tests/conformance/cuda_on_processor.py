@@ -151,9 +151,9 @@ def install() -> str | None:
     # Other libraries look for cupy among the imported modules, so it must not stay.
     sys.modules["cupy"] = make_cupy()
     try:
-        from skdp.engines import cuda, cuda_rows
+        from skdp.engines import cuda
     finally:
         del sys.modules["cupy"]
-    cuda.find_address = cuda_rows.find_address = lambda array: array.ctypes.data
+    cuda.find_address = cuda.find_address = lambda array: array.ctypes.data
     choice.ENGINES["cuda"] = replace(choice.ENGINES["cuda"], package=None)
     return None

@@ -65,7 +65,7 @@ def small_tasks() -> Iterator[None]:
             if not entry.is_installed():
                 continue
             name = entry.location.split(":")[0]
-            for place in (name, f"{name}_rows", "skdp.engines.row_threads"):
+            for place in (name, f"{name}_rows", "skdp.engines.threads"):
                 if importlib.util.find_spec(place) is None:
                     continue
                 module = importlib.import_module(place)
@@ -583,10 +583,10 @@ def test_a_variable_chooses_the_engine_for_auto(
 def test_a_table_larger_than_the_gpu_is_streamed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from skdp.engines import cuda, cuda_rows
+    from skdp.engines import cuda
 
     monkeypatch.setattr(cuda, "MEMORY_SHARE", 0.0)
-    monkeypatch.setattr(cuda_rows, "SLAB_ROWS", 1000)
+    monkeypatch.setattr(cuda, "SLAB_ROWS", 1000)
     monkeypatch.setattr(cuda, "TILE_ENTRIES", 400_000)
     rng, loss = np.random.default_rng(8), losses.Logistic()
     schema = replace(random_schema(rng, loss), unit=None)
@@ -614,9 +614,9 @@ def test_a_gpu_with_little_shared_memory(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tables too large for shared memory are computed by matrix products."""
-    from skdp.engines import cuda, cuda_kernels
+    from skdp.engines import cuda
 
-    monkeypatch.setattr(cuda_kernels, "MOST_SHARED", most)
+    monkeypatch.setattr(cuda, "MOST_SHARED", most)
     records, rng = census(300), np.random.default_rng(5)
     d, slopes = records.layout.n_features, queries.Slopes(loss=losses.Logistic())
     ours, reference = cuda.CudaEngine(records), ReferenceEngine(records)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from skdp.datasets import make_hospital
-from skdp.engines import compiled_rows, kernels, matrix_kernels
+from skdp.engines import compiled, kernels, matrix_kernels
 from skdp.engines.compiled import CompiledEngine, Ranges
 from skdp.engines.formula import FORMULAS
 from skdp.engines.reference import ReferenceEngine
@@ -141,7 +141,7 @@ def test_weights_and_caps_that_all_rows_share_are_stored_once() -> None:
 def test_many_combinations_of_codes(
     monkeypatch: pytest.MonkeyPatch, n_outputs: int
 ) -> None:
-    monkeypatch.setattr(compiled_rows, "LONG_TABLE", 1)
+    monkeypatch.setattr(compiled, "LONG_TABLE", 1)
     rng, n, levels = np.random.default_rng(0), 5000, [9, 16, 7, 2]
     columns = {f"c{i}": Categorical(range(w)) for i, w in enumerate(levels)}
     classes = tuple(range(max(2, n_outputs)))

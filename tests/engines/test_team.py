@@ -12,11 +12,12 @@ import numba
 import numpy as np
 import pytest
 
-from skdp.engines import kernels, row_threads
-from skdp.engines import team as team_module
+from skdp.engines import kernels
+from skdp.engines import threads as row_threads
+from skdp.engines import threads as team_module
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
-from skdp.engines.team import Team
+from skdp.engines.threads import Team
 from skdp.models import losses
 from skdp.privacy import queries
 from skdp.privacy.encoding import Batch, encode

@@ -26,7 +26,7 @@ BYTE = 256
 class CombinedCodes(NamedTuple):
     """Several groups of codes that are read as one group.
 
-    A slot is a position in the kernels' arrays: see `compiled_rows.Slots`.
+    A slot is a position in the kernels' arrays: see `compiled.Slots`.
 
     Attributes
     ----------

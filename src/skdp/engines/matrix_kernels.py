@@ -1,7 +1,7 @@
 """Multiply rows by each other and by a matrix, for Gram matrices and caps.
 
 Row i is the vector z_i. It consists of numbers, followed by one-hot codes and by the
-values of hat functions, in the order of `compiled_rows.NumbersFirst`. The kernel `walk`
+values of hat functions, in the order of `compiled.NumbersFirst`. The kernel `walk`
 reads rows in tiles, and calls operations (see `kernels`) on each tile.
 """
 
