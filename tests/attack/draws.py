@@ -209,10 +209,12 @@ class Draw:
             ]
         if self.chance(0.5):
             pair.reverse()
-        tables = [
-            tabled(schema, [rows[i] for i in self.rng.permutation(len(rows))], plain)
-            for rows in pair
-        ]
+        tables = []
+        for rows in pair:
+            order = [rows[i] for i in self.rng.permutation(len(rows))]
+            tables.append(tabled(schema, order, plain))
+            # The type of a column is public, so no id may turn others into floats.
+            tables[-1]["id"] = np.array([row["id"] for row in order], dtype=object)
         return tables, len({row["id"] for row in others} - {None}) + 1
 
     def rows_of(self, schema, one, plain):

@@ -199,6 +199,7 @@ COLUMNS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Column .* holds floating-point numbers")
 @pytest.mark.parametrize("name", COLUMNS)
 def test_any_type_of_parquet(place, name):
     """A column of any type is read, or refused for its type and not for a cell."""

@@ -16,8 +16,8 @@ from skdp.descent.forecast import forecast
 from skdp.descent.plan_files import summary_digest
 from skdp.estimators import plots
 from skdp.estimators.effects import compute_effects
-from skdp.estimators.formatting import escape_unprintable, format_number
 from skdp.estimators.standard_errors import compute_class_effects
+from skdp.formatting import escape_unprintable, format_number
 from skdp.privacy.budget import Event
 from skdp.privacy.queries import Kind
 from skdp.reporting import model_card, pictures

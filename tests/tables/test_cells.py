@@ -203,9 +203,8 @@ def test_bytes_that_are_no_text():
     ids=str,
 )
 def test_types_of_no_use_are_missing(array):
-    module = cells if isinstance(array, np.ndarray) else frames
-    assert np.isnan(module.numbers(array)).tolist() == [True, True]
-    assert module.codes(array, LEVELS).tolist() == [-1, -1]
+    assert np.isnan(cells.numbers(array)).tolist() == [True, True]
+    assert cells.codes(array, LEVELS).tolist() == [-1, -1]
 
 
 def test_one_complex_cell_does_not_spoil_a_column():

@@ -114,11 +114,9 @@ def test_files_have_the_ids_of_frames(tmp_path):
     ("cells", "found"),
     [
         (np.array([1, 2, 1, 2**53 - 1, 2**53, 2**62 + 1]), [2, 1, 2, 1, 1, 1]),
-        (np.array([1, 2**53 - 1, 2**53, np.nan]), [1, 1, 0, 0]),
         (pa.array([2**62, 2**62 + 1, None]), [1, 1, 0]),
         ([2.0**60, 2**60, str(2**60), str(2**60 + 1)], [0, 2, 2, 1]),
         ([2**60, 2.0**60], [1, 0]),
-        (np.array([1.0, np.nan, 1.0, 2.5]), [2, 0, 2, 1]),
         (np.array([True, False, True]), [2, 1, 2]),
         (np.array(["2026-01-01", "NaT", "2026-01-01"], "M8[D]"), [2, 0, 2]),
         (pd.Series(pd.to_datetime(["2026-01-01", None])).dt.tz_localize("UTC"), [1, 0]),

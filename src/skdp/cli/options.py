@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skdp.estimators.formatting import escape_unprintable, replace_infinities
+from skdp.formatting import escape_unprintable, replace_infinities
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -48,7 +48,10 @@ def schema_command(
         columns = zip(source.names or (), source.kinds, strict=True)
         print_json(
             {
-                "columns": [{"name": name, "type": kind} for name, kind in columns],
+                "columns": [
+                    {"name": name, "type": "number" if kind == "float" else kind}
+                    for name, kind in columns
+                ],
                 "template": text,
                 "out": None if out is None else str(out),
             }

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2
 
-from skdp.estimators.formatting import format_number, format_range
 from skdp.estimators.predict import convert_to_user_units
 from skdp.estimators.standard_errors import StandardErrors, compute_class_effects
 from skdp.estimators.summary import TermLine, Z
+from skdp.formatting import format_number, format_range
 from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, Schema, Vector
 from skdp.tables.readers import import_library
 

@@ -27,14 +27,14 @@ from skdp.estimators.effects import (
     compute_effects,
     list_curves,
 )
-from skdp.estimators.formatting import (
+from skdp.estimators.standard_errors import StandardErrors
+from skdp.estimators.summary import Z
+from skdp.formatting import (
     escape_unprintable,
     format_fixed,
     format_number,
     shorten,
 )
-from skdp.estimators.standard_errors import StandardErrors
-from skdp.estimators.summary import Z
 from skdp.schema import Categorical, FloatArray, Numeric, check
 
 #: Colours. The page of a report replaces them if the screen is dark.

@@ -596,7 +596,7 @@ def list_parameters(
     del given["random_state"]
     for name in ("epsilon", "max_weight"):  # as `read_parameters` returns them
         given[name] = float(given[name])
-    if given["ledger"] is not None:  # a loaded model charges the same file
+    if isinstance(given["ledger"], str | os.PathLike):  # charged by a loaded model too
         given["ledger"] = os.path.abspath(os.fsdecode(given["ledger"]))
     if given["schema"] is not None:
         given["schema"] = write_schema(find_own_schema(model))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from skdp.estimators import plots
-from skdp.estimators.formatting import shorten
+from skdp.formatting import shorten
 from skdp.ledger import released_digest
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import check, name_record

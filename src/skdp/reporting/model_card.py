@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from skdp import formatting
 from skdp.descent.plan import Plan
 from skdp.descent.plan_files import find_geometry, plan_summary
-from skdp.estimators import formatting
-from skdp.estimators.formatting import format_number, shorten
 from skdp.evaluation.results import TOO_NOISY, Evaluation
+from skdp.formatting import format_number, shorten
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.queries import Kind
 from skdp.reporting.statement import describe_neighbours, write_parts

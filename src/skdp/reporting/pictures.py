@@ -22,9 +22,9 @@ from skdp.descent.plan import Plan
 from skdp.descent.rule import replan
 from skdp.estimators import plots
 from skdp.estimators.effects import Effect, compute_effects
-from skdp.estimators.formatting import escape_unprintable, format_percent, shorten
 from skdp.estimators.summary import INTERVALS, TermLine, is_on_log_scale, note_hidden
 from skdp.evaluation.results import Evaluation, draw_calibration
+from skdp.formatting import escape_unprintable, format_percent, shorten
 from skdp.schema import Vector, count_in_words
 
 #: Limits on the coefficients in all tables together, on the classes that are shown, on

@@ -18,10 +18,11 @@ import numpy as np
 import sklearn
 
 import skdp
+from skdp import formatting
 from skdp.descent.forecast import describe_outlook
 from skdp.descent.plan import Plan
 from skdp.descent.plan_files import plan_summary, summary_digest
-from skdp.estimators import formatting, plots, saving
+from skdp.estimators import plots, saving
 from skdp.estimators.fit import PrivateLinearModel
 from skdp.estimators.saving import ModelForm, load, model_digest, read_form
 from skdp.evaluation.results import Evaluation
