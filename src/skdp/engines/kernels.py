@@ -902,6 +902,7 @@ def sweep(job: npt.NDArray[np.int64]) -> None:
             total = totals[row * n_slots + slot]
             if total:
                 add_at(result + 8 * (row * n_totals + slot), total)
+    memory[0] = 0.0  # numba frees an array after its last use, which must be here
     add_at(job.ctypes.data + 8 * FINISHED, 1)
 
 
