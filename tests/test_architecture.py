@@ -162,7 +162,7 @@ BUDGETS = {
     "evaluation/search.py": "that of a search, which its trials are entered in; "
     "the part that a trial's score has of it",
     "estimators/saving.py": "one that was saved, with its releases",
-    "cli/demo_command.py": "what a command shows",
+    "cli/demo_fits.py": "what a command shows",
     "privacy/discovery.py": "a throw-away one, after the charge: the keys are private",
     "solvers/problem.py": "that of a solver's run, unless one is handed in; a "
     "throw-away one, after the charge, for what is charged beforehand",
@@ -290,7 +290,7 @@ def test_frozen_values_are_not_pried_open():
 # ---- imports go one way
 
 LAYERS = [
-    ["typed_files"],
+    ["typed_files", "formatting"],
     ["schema"],
     ["privacy"],
     ["ledger", "models", "tables"],

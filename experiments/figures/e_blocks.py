@@ -82,7 +82,7 @@ def made_up() -> Table:
 
 def partition(layout: Layout, b: int) -> list[IntArray]:
     """Make b blocks that keep to columns: several whole ones, or pieces of one."""
-    columns = layout.blocks
+    columns = list(layout.blocks)
     if b <= len(columns):
         groups = np.array_split(np.arange(len(columns)), b)
         return [np.concatenate([columns[c] for c in group]) for group in groups]

@@ -9,7 +9,7 @@ import pytest
 
 from skdp import cli
 from skdp.audit import suite
-from skdp.cli import demo_command, options
+from skdp.cli import demo_fits, options
 from skdp.estimators.fit import ESTIMATORS
 from skdp.estimators.plan_fit import plan
 from skdp.privacy.queries import NEIGHBOURS
@@ -39,7 +39,7 @@ def test_options_name_every_model_and_relation():
 
 
 def test_the_page_runs(call, here, monkeypatch):
-    monkeypatch.setattr(demo_command, "FRESH_ROWS", 2_000)
+    monkeypatch.setattr(demo_fits, "FRESH_ROWS", 2_000)
     short = suite.make_fit_setting("linear", "add-remove", 8.0, n_trials=40)
     monkeypatch.setattr(suite, "list_quick_settings", lambda epsilon, delta: [short])
     for line in LINES:

@@ -4,26 +4,26 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from skdp.cli import demo_command
+from skdp.cli import demo_fits
 from skdp.datasets import compute_true_margins, make_hospital
 from skdp.privacy.encoding import encode
 
 
 @pytest.fixture(autouse=True)
 def _small_fresh_table(monkeypatch):
-    monkeypatch.setattr(demo_command, "FRESH_ROWS", 5_000)
+    monkeypatch.setattr(demo_fits, "FRESH_ROWS", 5_000)
 
 
 def test_demo_says_what_it_will_do_then_what_it_did(call, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "60")
     order = []
-    make = demo_command.make_hospital
+    make = demo_fits.make_hospital
 
     def watched(n_rows, *seed):
         order.append((n_rows, capsys.readouterr().out))
         return make(n_rows, *seed)
 
-    monkeypatch.setattr(demo_command, "make_hospital", watched)
+    monkeypatch.setattr(demo_fits, "make_hospital", watched)
     code, rest, err = call("demo", "--rows", "2000")
     assert (code, err) == (0, "")
     before = "".join(text for _, text in order)
@@ -81,7 +81,7 @@ def test_shown_numbers_add_up(call, monkeypatch):
         "private, DP-SkGD of the paper": 0.38888,
         "base rate alone": 0.41119,
     }
-    monkeypatch.setattr(demo_command, "_compute_log_losses", lambda *given: losses)
+    monkeypatch.setattr(demo_fits, "_compute_log_losses", lambda *given: losses)
     _, out, _ = call("demo", "--rows", "500", "--seed", "1")
     rows = {
         name: [Decimal(cell) for cell in line.split()[-2:]]
@@ -100,7 +100,7 @@ def test_shown_numbers_add_up(call, monkeypatch):
 def test_long_jobs_are_cut_and_lose_their_bound():
     layout = make_hospital(1).schema.layout()
     short, long = (
-        demo_command._plan_fits(layout, rows, 8.0)[1] for rows in (2_000, 50_000)
+        demo_fits._plan_fits(layout, rows, 8.0)[1] for rows in (2_000, 50_000)
     )
     assert short.plan.rate is not None
     assert "predicted" in short.words
@@ -113,7 +113,7 @@ def test_centring_changes_no_prediction():
     data = make_hospital(500)
     records = encode([data.batch], data.schema)
     weights = np.random.default_rng(0).normal(size=data.weights.shape)
-    moved = demo_command.centre_categories(records.layout, weights)
+    moved = demo_fits.centre_categories(records.layout, weights)
     np.testing.assert_allclose(
         compute_true_margins(records, moved), compute_true_margins(records, weights)
     )

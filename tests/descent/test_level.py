@@ -1,6 +1,7 @@
 """The intercept is corrected after the descent, and the correction is paid for."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def fitted(records, loss, geometry=None, epsilon=math.inf, **options):
         records.layout, loss, n_rows=N_ROWS, epsilon=epsilon, delta=1e-6, **options
     )
     if geometry is not None:
-        plan = type(plan)(**(vars(plan) | {"geometry": geometry}))
+        plan = replace(plan, geometry=geometry)
     return run(plan, records, random_state=1)
 
 

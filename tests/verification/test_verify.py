@@ -15,7 +15,7 @@ from skdp.ledger import Reservation
 from skdp.privacy import accountant
 from skdp.privacy.queries import Kind
 from skdp.verification import verify
-from skdp.verification.costs import read
+from skdp.verification.costs import read_given
 from skdp.verification.verify import closed_form_epsilon, pld_epsilon
 
 pytest.importorskip("mpmath")
@@ -316,7 +316,7 @@ def test_a_release_of_another_kind_does_not_pass(name):
 
 def verify_kinds(model):
     """Whether the checks of steps and releases find nothing, without those of ε."""
-    given = read(model)
+    given = read_given(model)
     return all(
         one.passed is not False and not (one.passed is None and one.required)
         for one in [*verify._check_steps(given), *verify._check_releases(given)]
