@@ -2,6 +2,8 @@
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -235,3 +237,31 @@ def test_a_forked_process_makes_a_team_of_its_own(fresh):
         os.waitpid(child, 0)
         pytest.fail("The forked process hangs.")
     assert status == 0
+
+
+#: A program that prints whether the compiled engine's sum is that of the reference.
+COMPARE = """
+import numpy as np
+import skdp
+from skdp.engines.compiled import CompiledEngine
+from skdp.engines.reference import ReferenceEngine
+from skdp.models.losses import Squared
+from skdp.privacy import queries
+from skdp.privacy.encoding import Batch, encode
+
+x = np.linspace(0, 1, 5000)
+schema = skdp.Schema({"a": skdp.Numeric(0, 1)}, target=("y", skdp.Numeric(0, 1)))
+records = encode([Batch(columns={"a": x}, target=x)], schema)
+given = np.full((2, 1), 1 << 20), np.arange(2), queries.Slopes(loss=Squared())
+sums = [make(records).gradient(*given) for make in (CompiledEngine, ReferenceEngine)]
+print((sums[0] == sums[1]).all())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="MALLOC_PERTURB_ is glibc's")
+def test_memory_is_kept_until_a_sweep_ends():
+    """The C library overwrites memory that is freed, so its use after that shows."""
+    environment = os.environ | {"MALLOC_PERTURB_": "165"}
+    command = [sys.executable, "-c", COMPARE]
+    found = subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert found.stdout == b"True\n"
