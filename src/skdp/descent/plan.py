@@ -173,7 +173,7 @@ class Plan:
         check_budget(self.epsilon, self.delta, self.n_rows)
         for name in ("n_steps", "n_restarts"):
             check_integer(getattr(self, name), name)
-        rule = f"average must be a function of descent.algorithm1, got {self.average!r}."
+        rule = f"average must be a function of algorithm1, got {self.average!r}."
         check(callable(self.average), rule)
         check(
             self.neighbours in queries.NEIGHBOURS,
