@@ -119,7 +119,8 @@ def test_summary_says_what_is_modelled_and_gives_its_numbers(model):
     assert "Coefficients describe the log-odds of class yes against no." in str(found)
     frame = found.to_frame()
     age = frame.loc[("age", "age")]
-    assert age["std"] ** 2 > age.sampling_std**2 + age.noise_std**2
+    assert (*frame.columns,) == found.head == summaries.HEAD
+    assert age["std err"] ** 2 > age["sampling"] ** 2 + age["privacy"] ** 2
     assert age.p == pytest.approx(2 * scipy.stats.norm.sf(abs(age.z)))
     assert len(frame) == len(found.lines) == len(found.to_dict()["coefficients"])
     assert json.dumps(found.to_dict())
@@ -135,7 +136,10 @@ def test_ratios_are_exponentials(model):
     assert max(map(len, str(ratios).splitlines())) == summaries.LEAST_WIDTH
     for line, ratio in zip(plain, ratios.lines, strict=True):
         numbers = ratio.to_dict()
-        assert numbers["ratio"] == pytest.approx(math.exp(line.coef))
+        told = math.isfinite(line.std)
+        assert numbers["ratio"] == (
+            pytest.approx(math.exp(line.coef)) if told else None
+        )
         assert numbers["low"] == line.to_dict()["low"]
         if numbers["low"] is not None:
             assert numbers["ratio_low"] == pytest.approx(math.exp(numbers["low"]))
@@ -145,6 +149,27 @@ def test_ratios_are_exponentials(model):
     svc = skdp.LinearSVC(bounds=(0, 1), classes=[0, 1], epsilon=math.inf, n_rows=9)
     with pytest.raises(ValueError, match="ratios=True requires a model of two classes"):
         svc.fit(np.eye(9), [0, 1, 0] * 3).summary(ratios=True)
+
+
+def test_a_ratio_is_shown_with_its_interval_or_not_at_all(model):
+    frame = model.summary(ratios=True).to_frame()
+    told = np.isfinite(model.summary().to_frame()["std err"])
+    assert 0 < (~told).sum() < len(told)
+    assert (np.isfinite(frame["odds ratio"]) == told).all()
+
+
+def test_without_intervals_there_are_no_columns_of_them(data):
+    model = skdp.LogisticRegression(schema=data.schema, random_state=0, l1_ratio=0.5)
+    found = model.set_params(n_steps=20).fit(data.columns).summary()
+    lines = str(found).splitlines()
+    head = next(line for line in lines if "coef" in line.split())
+    assert head.split() == ["coef"]
+    age = next(line for line in lines if line.startswith("age "))
+    assert age.split() == ["age", f"{found.lines[0].coef:.4g}"]
+    assert "0.975" not in found._repr_html_()
+    assert (*found.to_frame().columns,) == summaries.HEAD
+    with pytest.raises(ValueError, match=r"only with intervals.*ℓ₁ penalty"):
+        model.summary(ratios=True)
 
 
 def test_a_plot_shows_effects_that_can_be_compared(model):
@@ -297,7 +322,7 @@ def test_more_classes_have_a_table_each():
     assert found.to_dict()["coefficients"][0]["class"] == "<high>"
     frame = found.to_frame()
     assert frame.index.names == ["class", "column", "label"]
-    assert frame.loc[("low", "c", "u"), "std"] > 0
+    assert frame.loc[("low", "c", "u"), "std err"] > 0
     # The true effects are 0. One of twelve is this far away once in a thousand tables.
     assert max(abs(line.z) for line in found.lines if line.column != "intercept") < 4
 

@@ -193,6 +193,10 @@ class AdditiveMixin(PrivateLinearModel):
     def _make_centring_matrix(self) -> FloatArray:
         return make_purifying_matrix(self.schema_, self._layout, self._shares)
 
+    @property
+    def _references(self) -> dict[str, int]:
+        return {}  # terms of a sum are relative to their means over the rows
+
     def _list_terms(self, ratios: bool = False) -> tuple[TermLine, ...]:
         return list_terms(self, ratios)
 

@@ -20,8 +20,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2
 
-from skdp.estimators.predict import convert_to_user_units
-from skdp.estimators.standard_errors import StandardErrors, compute_class_effects
+from skdp.estimators.standard_errors import (
+    StandardErrors,
+    compute_class_effects,
+    find_reference_rows,
+)
 from skdp.estimators.summary import TermLine, Z
 from skdp.formatting import format_number, format_range
 from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, Schema, Vector
@@ -103,9 +106,14 @@ def compute_effects(model: Any) -> list[Output]:
     errors = model._standard_errors()
     coefficients = compute_class_effects(model)
     several = coefficients.shape[1] > 1
-    ones = np.ones((layout.n_features, 1))
-    units = convert_to_user_units(schema, layout, ones)[0][0]
+    divisors = [
+        schema.columns[group.name].find_units()[1]
+        for group in layout.groups
+        if group.kind != "ones"
+    ]
+    units = 1.0 / np.concatenate(divisors)
     width = len(units)
+    fixed = find_reference_rows(model)
     noise, std = np.full((2, width + 1, coefficients.shape[1]), math.nan)
     if isinstance(errors, StandardErrors):
         noise, std = errors.effects_noise_std, errors.effects_std
@@ -124,6 +132,7 @@ def compute_effects(model: Any) -> list[Output]:
                 std=float(std[j, k] / units[j]),
             )
             for j, (column, label, span) in enumerate(names)
+            if not fixed[j]
         )
         intercept = Effect(
             column="intercept",

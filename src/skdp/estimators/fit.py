@@ -51,6 +51,7 @@ from skdp.estimators.predict import (
     centre_categories,
     compute_margins,
     convert_to_user_units,
+    find_references,
 )
 from skdp.estimators.progress import render_promise, show_fitting
 from skdp.estimators.standard_errors import (
@@ -609,11 +610,16 @@ class PrivateLinearModel(ForeignOptionsMixin, BaseEstimator, ABC):
 
     def _make_centring_matrix(self) -> FloatArray:
         """Return the matrix (d, d) that maps weights to centred weights."""
-        return make_centring_matrix(self._layout)
+        return make_centring_matrix(self._layout, self._references)
 
     def _centre(self, weights: FloatArray) -> FloatArray:
         """Return centred weights. They make the same predictions as `weights`."""
-        return centre_categories(self._layout, weights)
+        return centre_categories(self._layout, weights, self._references)
+
+    @property
+    def _references(self) -> dict[str, int]:
+        """The code of the category with which others are compared, by column."""
+        return find_references(self.schema_, self._layout)
 
     def _list_terms(self, ratios: bool = False) -> tuple[Any, ...]:
         """Return the lines of `summary` for curves and pairs, if the model has any."""

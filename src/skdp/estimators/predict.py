@@ -7,7 +7,7 @@ here multiply the features by weights. Predictions are computed from released we
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -174,19 +174,38 @@ def convert_to_user_units(
     return coef, intercept
 
 
-def centre_categories(layout: Layout, weights: FloatArray) -> FloatArray:
+def find_references(schema: Schema, layout: Layout) -> dict[str, int]:
+    """Return the code of each column's reference category.
+
+    Without an intercept there are none, because no coordinate could take their effect.
+    """
+    if layout.groups[-1].kind != "ones":
+        return {}
+    return {
+        name: column.reference_code
+        for name, column in schema.columns.items()
+        if isinstance(column, Categorical) and column.reference_code is not None
+    }
+
+
+def centre_categories(
+    layout: Layout, weights: FloatArray, references: Mapping[str, int] | None = None
+) -> FloatArray:
     """Move the mean weight of each column's categories or knots to the intercept.
 
-    Without an intercept nothing is moved. The margin of a row stays the same if the row
-    has a level in every categorical column.
+    For a column of `references`, move the weight of this category instead. Without an
+    intercept nothing is moved. The margin of a row stays the same if the row has a
+    level in every categorical column.
     """
     moved = weights.copy()
     if layout.groups[-1].kind == "ones":
         for group in layout.groups:
             if group.kind in ("code", "hats"):
-                mean = moved[group.coordinates].mean(axis=0)
-                moved[group.coordinates] -= mean
-                moved[-1] += mean
+                own = moved[group.coordinates]
+                place = (references or {}).get(group.name)
+                level = own.mean(axis=0) if place is None else own[place]
+                moved[group.coordinates] -= level
+                moved[-1] += level
     return moved
 
 

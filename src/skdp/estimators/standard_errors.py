@@ -6,6 +6,7 @@ The mathematics is in `skdp.inference`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from msgspec import Meta, structs
 
 from skdp.descent.plan import Plan
-from skdp.estimators.predict import convert_to_user_units
+from skdp.estimators.predict import centre_categories, convert_to_user_units
 from skdp.estimators.weights import make_weighting
 from skdp.inference import covariances
 from skdp.schema import FloatArray, Layout, Pair, check
@@ -117,13 +118,16 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
         whole[asked] = values
         return whole
 
+    fixed = find_reference_rows(model)[:, None]
     return StandardErrors(
         noise_std=spread(errors.noise_std),
         std=spread(errors.std),
         effects=compute_class_effects(model),
-        effects_noise_std=spread(errors.contrasts_noise_std),
-        effects_sampling_std=spread(errors.contrasts_sampling_std),
-        effects_std=spread(errors.contrasts_std),
+        effects_noise_std=np.where(fixed, 0.0, spread(errors.contrasts_noise_std)),
+        effects_sampling_std=np.where(
+            fixed, 0.0, spread(errors.contrasts_sampling_std)
+        ),
+        effects_std=np.where(fixed, 0.0, spread(errors.contrasts_std)),
     )
 
 
@@ -157,10 +161,11 @@ def make_unit_matrices(model: Any) -> tuple[FloatArray, FloatArray]:
 def compute_class_effects(model: Any) -> FloatArray:
     """Return the centred coefficients of each output, shape (width + 1, k).
 
-    The intercept is last. The categories of each column are relative to their mean, and
-    the mean is part of the intercept. `skdp.estimators.additive` says what the effects
-    of an additive model are. If there are several classes, the coefficients of each
-    class are relative to the mean of all classes. Centring changes no prediction.
+    The intercept is last. The categories of each column are relative to their mean, or
+    to the column's reference, which is part of the intercept.
+    `skdp.estimators.additive` says what the effects of an additive model are. If there
+    are several classes, the coefficients of each class are relative to the mean of all
+    classes. Centring changes no prediction.
     """
     middle, scale = _find_target_units(model)
     weights = model.weights_ * scale
@@ -172,19 +177,29 @@ def compute_class_effects(model: Any) -> FloatArray:
     return np.vstack([coef.T, middle + intercept])
 
 
-def make_centring_matrix(layout: Layout) -> FloatArray:
+def make_centring_matrix(
+    layout: Layout, references: Mapping[str, int] | None = None
+) -> FloatArray:
     """Return the (d, d) matrix C for which C @ w equals `centre_categories` of w.
 
     The margin of a row stays the same if the row has a level in every categorical
     column.
     """
-    matrix = np.eye(layout.n_features)
-    for group in layout.groups:
-        if group.kind in ("code", "hats") and layout.groups[-1].kind == "ones":
-            at = group.coordinates
-            matrix[np.ix_(at, at)] -= 1.0 / group.width
-            matrix[-1, at] += 1.0 / group.width
-    return matrix
+    return centre_categories(layout, np.eye(layout.n_features), references)
+
+
+def find_reference_rows(model: Any) -> npt.NDArray[np.bool_]:
+    """Return a mask of the effects (width + 1,) that are 0 by definition.
+
+    They are those of reference categories, with which others are compared.
+    """
+    groups = [group for group in model._layout.groups if group.kind != "ones"]
+    rows = np.zeros(sum(group.width for group in groups) + 1, bool)
+    for group in groups:
+        place = model._references.get(group.name)
+        if place is not None:
+            rows[group.start + place] = True
+    return rows
 
 
 def _find_target_units(model: Any) -> tuple[float, float]:

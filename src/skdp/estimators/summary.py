@@ -20,6 +20,7 @@ from skdp.estimators.standard_errors import (
     StandardErrors,
     compute_class_effects,
     find_computed,
+    find_reference_rows,
 )
 from skdp.estimators.weights import describe_clipped
 from skdp.schema import Numeric, check, count_in_words, name_record
@@ -83,21 +84,30 @@ class Line:
         own = {"class": self.output} if self.output else {}
         return own | names | _keep_finite(numbers)
 
+    def list_numbers(self) -> dict[str, float]:
+        """Return the numbers by the names that are printed above them."""
+        stds = self.sampling_std, self.noise_std, self.std
+        numbers = self.coef, *stds, self.z, self.p, *self.interval
+        return dict(zip(HEAD, numbers, strict=True))
+
     def format_cells(self) -> list[str]:
         """Format the numbers. Unknown and infinite numbers become empty strings."""
-        numbers = [self.coef, self.sampling_std, self.noise_std, self.std, self.z]
-        cells = [
-            _format_number(v, 2 if i == 4 else None) for i, v in enumerate(numbers)
+        return [
+            _format_number(value, PLACES.get(name))
+            for name, value in self.list_numbers().items()
         ]
-        p = "" if math.isnan(self.p) else f"{self.p:.3f}"
-        return [*cells, p, *(_format_number(v, None) for v in self.interval)]
 
 
 class RatioLine(Line):
     """A line of a summary, about the exponential of a coefficient.
 
-    z and p belong to the coefficient.
+    z and p belong to the coefficient. A ratio whose interval is unknown is not shown.
     """
+
+    @property
+    def ratio(self) -> float:
+        """The exponential of the coefficient, or nan if its interval is unknown."""
+        return _exponentiate(self.coef) if math.isfinite(self.std) else math.nan
 
     @property
     def ratio_interval(self) -> tuple[float, float]:
@@ -108,15 +118,13 @@ class RatioLine(Line):
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of the coefficient, and the ratio with its interval."""
         low, high = self.ratio_interval
-        ratio = _exponentiate(self.coef)
-        numbers = {"ratio": ratio, "ratio_low": low, "ratio_high": high}
+        numbers = {"ratio": self.ratio, "ratio_low": low, "ratio_high": high}
         return super().to_dict() | _keep_finite(numbers)
 
-    def format_cells(self) -> list[str]:
-        """Format the ratio, z, p and the interval of the ratio."""
-        numbers = (_exponentiate(self.coef), *self.ratio_interval)
-        ratio, low, high = (_format_number(value, None) for value in numbers)
-        return [ratio, *super().format_cells()[4:6], low, high]
+    def list_numbers(self) -> dict[str, float]:
+        """Return the ratio, z, p and the interval of the ratio."""
+        numbers = self.ratio, self.z, self.p, *self.ratio_interval
+        return dict(zip(("ratio", *HEAD[4:]), numbers, strict=True))
 
 
 @dataclass(frozen=True)
@@ -188,9 +196,17 @@ class TermLine:
         return math.isfinite(self.std)
 
     def _list_numbers(self) -> tuple[float, ...]:
-        """Return lowest, highest, effect and its interval, as ratios if `is_ratio`."""
+        """Return lowest, highest, effect and its interval.
+
+        If `is_ratio`, the effect and its interval become ratios. The others have no
+        interval of their own, so they become nan, and so do all of them if the effect
+        has no interval.
+        """
         numbers = (self.lowest, self.highest, self.effect, *self.interval)
-        return tuple(map(_exponentiate, numbers)) if self.is_ratio else numbers
+        if not self.is_ratio:
+            return numbers
+        effect = _exponentiate(self.effect) if self.is_told else math.nan
+        return math.nan, math.nan, effect, *map(_exponentiate, self.interval)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all values by name. Unknown and infinite numbers become None."""
@@ -206,7 +222,7 @@ class TermLine:
     def format_cells(self) -> list[str]:
         """Format the values. Unknown and infinite numbers become empty strings."""
         lowest, highest, effect, low, high = (
-            _format_number(value, None) for value in self._list_numbers()
+            _format_number(value) for value in self._list_numbers()
         )
         if self.points == 1:
             return ["", "", "", "", effect, low, high]
@@ -221,7 +237,7 @@ def _exponentiate(value: float) -> float:
     return math.exp(min(value, 700.0)) if math.isfinite(value) else math.inf
 
 
-def _format_number(value: float, places: int | None) -> str:
+def _format_number(value: float, places: int | None = None) -> str:
     if not math.isfinite(value):
         return ""
     return f"{value:.{places}f}" if places is not None else f"{value:.4g}"
@@ -230,7 +246,10 @@ def _format_number(value: float, places: int | None) -> str:
 # ---- Make the table of coefficients and intervals that `model.summary()` returns
 
 
+#: The names of the numbers of a coefficient, in print and in frames.
 HEAD = ("coef", "sampling", "privacy", "std err", "z", "p", "[0.025", "0.975]")
+#: Numbers of decimal places. Other numbers have four significant digits.
+PLACES = {"z": 2, "p": 3}
 TERM_HEAD = ("points", "lowest", "highest", "largest at", "effect", *HEAD[-2:])
 #: The name of exp(coefficient), for models in which it is a ratio.
 RATIOS = {"logit": "odds ratio", "log": "rate ratio"}
@@ -246,7 +265,10 @@ RATIO = (
     "A ratio is the factor by which {} if the column rises by one unit. For a "
     "category, it compares the category with the mean of its column."
 )
-TERM_RATIO = "Effects are shown as factors by which {}, compared with the mean."
+TERM_RATIO = (
+    "Effects are shown as factors by which {}, compared with the mean. The lowest and "
+    "the highest effect have no interval, so they are not shown as factors."
+)
 CHANGES = {"logit": "the odds of {} change", "log": "the expected count changes"}
 RATIO_ERRORS = (
     "z and p test whether the ratio is 1, which means no effect. z, p and the "
@@ -325,23 +347,30 @@ class Summary:
     def to_frame(self) -> Any:
         """Return the lines as a pandas frame, with one row per coefficient.
 
-        The index has the name of the column and the label of the coefficient, such as
-        a level. With three or more classes, the index starts with the class if there
-        are standard errors. If there are none, the frame has one column for each of
-        these classes. Unknown numbers are missing values.
+        The columns have the names that are printed. The index has the name of the
+        column and the label of the coefficient, such as a level. With three or more
+        classes, the index starts with the class if there are standard errors. If there
+        are none, the frame has one column for each of these classes. Unknown numbers
+        are missing values, also where `str` leaves out a column of them.
         """
         from skdp.tables.readers import import_library
 
-        rows = [line.to_dict() for line in self.lines]
-        if any(isinstance(line, ClassLine) for line in self.lines):
-            for row in rows:
-                row |= dict(zip(self.head, row.pop("coefs"), strict=True))
+        rows: list[dict[str, Any]] = []
+        for line in self.lines:
+            own = {"class": line.output} if line.output else {}
+            numbers = (
+                line.coefs
+                if isinstance(line, ClassLine)
+                else _keep_finite(line.list_numbers()).values()
+            )
+            names = own | {"column": line.column, "label": line.label}
+            rows.append(names | dict(zip(self.head, numbers, strict=True)))
         index = [name for name in ("class", "column", "label") if name in rows[0]]
-        return import_library("pandas").DataFrame(rows).set_index(index)
+        frame = import_library("pandas").DataFrame(rows).set_index(index)
+        return frame.astype(float)
 
     def __str__(self) -> str:
-        head = self._printed_head
-        tables = {output: self._list_rows(output) for output in self._outputs}
+        head, tables = self._make_tables()
         rows = [(name, [*head]) for name in tables]
         rows += [row for table in tables.values() for row in table]
         first = max(len(label) for label, _ in rows)
@@ -377,12 +406,28 @@ class Summary:
         """The lines that are printed: terms if there are any, else coefficients."""
         return self.terms or self.lines
 
-    @property
-    def _printed_head(self) -> tuple[str, ...]:
-        if not self.terms:
-            return self.head
-        ratio = [self.head[0]] if self.terms[0].is_ratio else ["effect"]
-        return (*TERM_HEAD[:4], *ratio, *TERM_HEAD[5:])
+    def _make_tables(
+        self,
+    ) -> tuple[list[str], dict[str, list[tuple[str, list[str]]]]]:
+        """Return the names of the columns, and the rows of each class.
+
+        Columns that are empty in every row, such as those of intervals that are not
+        known, are left out.
+        """
+        head = self.head
+        if self.terms:
+            ratio = [self.head[0]] if self.terms[0].is_ratio else ["effect"]
+            head = (*TERM_HEAD[:4], *ratio, *TERM_HEAD[5:])
+        tables = {output: self._list_rows(output) for output in self._outputs}
+        rows = [cells for table in tables.values() for _, cells in table if cells]
+        kept = [i for i in range(len(head)) if any(cells[i] for cells in rows)]
+        return [head[i] for i in kept], {
+            output: [
+                (label, [cells[i] for i in kept] if cells else [])
+                for label, cells in table
+            ]
+            for output, table in tables.items()
+        }
 
     def _list_rows(self, output: str) -> list[tuple[str, list[str]]]:
         """Return the label and the cells of each printed line of the class `output`.
@@ -404,8 +449,10 @@ class Summary:
         return str(self)
 
     def _repr_html_(self) -> str:
-        def row(tag: str, label: str, cells: list[str] | tuple[str, ...]) -> str:
-            kept = [*cells] or [""] * len(self._printed_head)
+        head, by_output = self._make_tables()
+
+        def row(tag: str, label: str, cells: list[str]) -> str:
+            kept = cells or [""] * len(head)
             inner = "".join(
                 f"<{tag} style='text-align:right'>{html.escape(c)}</{tag}>"
                 for c in kept
@@ -414,10 +461,10 @@ class Summary:
             return f"<tr><th style='text-align:left'>{name}</th>{inner}</tr>"
 
         tables = "".join(
-            f"<thead>{row('th', output, self._printed_head)}</thead><tbody>"
-            + "".join(row("td", *each) for each in self._list_rows(output))
+            f"<thead>{row('th', output, head)}</thead><tbody>"
+            + "".join(row("td", *each) for each in rows)
             + "</tbody>"
-            for output in self._outputs
+            for output, rows in by_output.items()
         )
         words = "<br>".join(html.escape(n) for n in self.notes)
         facts = "<br>".join(html.escape(f) for f in self.facts)
@@ -439,6 +486,10 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
         + (" of several classes." if several else "."),
     )
     known, terms = model._standard_errors(), model._list_terms(ratios)
+    check(
+        not ratios or not isinstance(known, str),
+        f"Ratios are shown only with intervals, which are not known here. {known}",
+    )
     layout, record = model._layout, model.privacy_
     names = [
         (group.name, shorten_label(group.name, label))
@@ -464,13 +515,11 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
     head: tuple[str, ...] = HEAD
     effects = compute_class_effects(model)
     outputs = [str(level) for level in model.classes_] if several else [""]
+    shown = np.flatnonzero(~find_reference_rows(model)).tolist()
     lines: tuple[Line, ...] | tuple[ClassLine, ...]
     if isinstance(known, str) and several:
         head = tuple(outputs)
-        lines = tuple(
-            ClassLine(*name, tuple(coefs))
-            for name, coefs in zip(names, effects.tolist(), strict=True)
-        )
+        lines = tuple(ClassLine(*names[j], tuple(effects[j].tolist())) for j in shown)
     else:
         unknown = np.full_like(effects, math.nan)
         sampling_std, noise_std, std = (
@@ -484,8 +533,8 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
         )
         lines = tuple(
             Line(
-                column=column,
-                label=label,
+                column=names[j][0],
+                label=names[j][1],
                 coef=float(effects[j, k]),
                 sampling_std=float(sampling_std[j, k]),
                 noise_std=float(noise_std[j, k]),
@@ -493,7 +542,7 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
                 output=output,
             )
             for k, output in enumerate(outputs)
-            for j, (column, label) in enumerate(names)
+            for j in shown
         )
     if ratios:
         head = (RATIOS[model.link], *HEAD[4:])
@@ -561,9 +610,17 @@ def note_units(model: Any) -> Iterator[str]:
     if model.weights_.shape[1] > 1:
         yield CLASSES
     groups = model._layout.groups
+    references = model._references
     # Without an intercept categories are not centred.
-    if groups[-1].kind == "ones" and any(g.kind in ("code", "hats") for g in groups):
+    if groups[-1].kind == "ones" and any(
+        g.kind in ("code", "hats") and g.name not in references for g in groups
+    ):
         yield CATEGORIES
+    for name, place in [*references.items()][:MOST_NAMES]:
+        level = model.schema_.columns[name].levels[place]
+        yield f"The other categories of {name} are relative to {level}."
+    if len(references) > MOST_NAMES:
+        yield f"{len(references) - MOST_NAMES} more columns have a reference category."
     columns = model.schema_.columns.items()
     on_log = [str(name) for name, column in columns if is_on_log_scale(column)]
     if on_log:

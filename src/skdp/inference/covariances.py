@@ -85,7 +85,7 @@ class Covariances:
         the 95 % quantile of |N(0, 1)|.
         """
         each = _compute_deviation(maps, self.noise + self.sampling + self.shrinkage)
-        shift = (maps @ self.bias / np.maximum(each, 1e-300)) ** 2
+        shift = np.clip(maps @ self.bias / np.maximum(each, 1e-300), -1e9, 1e9) ** 2
         wide = np.sqrt(ncx2.ppf(0.95, 1, np.clip(shift, 1e-9, 1e6)))
         return np.asarray(each * wide / math.sqrt(ncx2.ppf(0.95, 1, 1e-9)))
 
@@ -398,7 +398,7 @@ def _weigh_untold(
     whose effects cannot be determined.
     """
     weights = np.zeros(len(contrasts))
-    for k in np.flatnonzero(np.isinf(std)):
+    for k in np.flatnonzero(np.isinf(std) & contrasts.any(axis=1)):
         if np.count_nonzero(plain[k]) == 1:
             weights += contrasts[:, np.flatnonzero(plain[k])[0]] ** 2
     return np.sqrt(weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import math
 import re
@@ -389,6 +390,9 @@ def _list_coefficients(summary: dict[str, Any]) -> Iterator[str]:
     head = summary["head"]
     if summary["terms"]:
         head = keys = ("points", "lowest", "highest", "at", "effect", "low", "high")
+    if not by_class:  # leave out what is not known of any line
+        known = [any(line[key] is not None for line in lines) for key in keys]
+        keys, head = (tuple(itertools.compress(part, known)) for part in (keys, head))
     tables: dict[str, list[tuple[str, ...]]] = {}
     for line in lines:
         name = label = line.get("label", line["column"])

@@ -288,15 +288,23 @@ class Categorical:
         The level that missing and unknown values count as. If None, such a value leaves
         all coordinates of the column at zero. A record whose target is such a value
         then adds nothing to any gradient.
+    reference : optional
+        The level with which effects are compared, as in treatment coding. Linear models
+        with an intercept then report the effect of each other level relative to this
+        one. By default effects are relative to the mean over the levels. This does not
+        change what is fitted, released or predicted.
     """
 
     levels: Sequence[object]
     other: object = None
+    reference: object = None
     #: Number of coordinates.
     width: int = fact()
     #: The code of missing and unknown values. If `other` is None, it is the number of
     #: levels, and a row with this code is zero in all coordinates of the column.
     default_code: int = fact()
+    #: The code of `reference`, or None.
+    reference_code: int | None = fact()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", list_values(self.levels, "levels"))
@@ -313,9 +321,19 @@ class Categorical:
             self.other is None or level_key(self.other) in keys,
             f"other must be one of the levels, got {self.other!r}.",
         )
-        none = self.other is None
-        default = len(keys) if none else keys.index(level_key(self.other))
-        vars(self).update(width=len(keys), default_code=default)
+        check(
+            self.reference is None or level_key(self.reference) in keys,
+            f"reference must be one of the levels, got {self.reference!r}.",
+        )
+        other, reference = (
+            None if level is None else keys.index(level_key(level))
+            for level in (self.other, self.reference)
+        )
+        vars(self).update(
+            width=len(keys),
+            default_code=len(keys) if other is None else other,
+            reference_code=reference,
+        )
 
     signed = False
     title: ClassVar[str] = "categorical"
@@ -328,7 +346,9 @@ class Categorical:
         shown = ", ".join(map(str, self.levels[:MOST_LEVELS]))
         more = len(self.levels) - MOST_LEVELS
         shown += f" and {more:,} more" if more > 0 else ""
-        return shown + ("" if self.other is None else f"; others count as {self.other}")
+        shown += "" if self.other is None else f"; others count as {self.other}"
+        none = self.reference is None
+        return shown + ("" if none else f"; compared with {self.reference}")
 
     @cached_property
     def codes(self) -> dict[str, int]:

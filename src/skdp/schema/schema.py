@@ -269,6 +269,11 @@ class Schema:
                     f"A schema may have at most {MOST_MADE:,} bins, knots and cells of "
                     f"pairs in all columns, got {made:,} up to column {name!r}."
                 )
+        target = self.target[1] if isinstance(self.target, tuple) else self.target
+        check(
+            getattr(target, "reference", None) is None,
+            "The target cannot have a reference, because only columns have effects.",
+        )
         inputs = [n for key, one in columns.items() for n in one.list_inputs(key)]
         check(bool(inputs), "A schema must have at least one column.")
         unit = self.unit

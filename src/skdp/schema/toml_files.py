@@ -100,9 +100,14 @@ class CategoricalForm(
 
     levels: list[str | bool | int | float]
     other: str | bool | int | float | None = None
+    reference: str | bool | int | float | None = None
 
     def __post_init__(self) -> None:
-        numbers = [v for v in (*self.levels, self.other) if isinstance(v, float)]
+        numbers = [
+            v
+            for v in (*self.levels, self.other, self.reference)
+            if isinstance(v, float)
+        ]
         check(all(map(math.isfinite, numbers)), "levels must be finite numbers")
 
 
