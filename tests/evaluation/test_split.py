@@ -72,6 +72,11 @@ def test_rows_of_every_table_are_counted(table):
     assert (folds_of(seeded, table) == folds_of(seeded)).all()
 
 
+def test_a_query_has_no_positions():
+    with pytest.raises(ValueError, match="must be in memory, got a LazyFrame"):
+        next(skdp.RandomFolds(3).split(pl.from_pandas(FRAME).lazy()))
+
+
 def test_no_rows_have_folds():
     for outside, inside in skdp.RandomFolds().split(X[:0]):
         assert len(outside) == len(inside) == 0
