@@ -222,6 +222,15 @@ def test_files_that_are_something_else_are_refused(saved, file, content):
     assert "\n" not in str(error.value).strip()
 
 
+def test_a_release_that_is_listed_twice_is_refused(saved):
+    """Its last line would count, while a reader may add up both."""
+    listed = json.loads((saved / "privacy.json").read_text("utf-8"))["releases"]
+    again = [listed[0] | {"times": listed[0]["times"] + 1}, *listed]
+    changed(saved / "privacy.json", ["releases"], again)
+    with pytest.raises(ValueError, match="lists a release twice"):
+        load(saved)
+
+
 def test_a_schema_of_other_columns_is_refused(saved, tmp_path):
     LinearRegression(schema=COUNTED).fit(TABLE, COUNTS).save(tmp_path / "other")
     shutil.copy(tmp_path / "other" / "schema.toml", saved / "schema.toml")

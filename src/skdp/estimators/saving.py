@@ -152,8 +152,9 @@ def read_record_form(form: RecordForm, summary: dict[str, Any]) -> PrivacyRecord
     record = PrivacyRecord(**common) if not search else SearchRecord(**search, **common)
     for release in form.releases:
         values = structs.asdict(release)
-        times = values.pop("times")
-        record.events[Event(**values)] = times
+        times, event = values.pop("times"), Event(**values)
+        check(event not in record.events, "privacy.json lists a release twice.")
+        record.events[event] = times
     claimed = float(form.spent_epsilon)
     check(
         record.spent_epsilon == claimed,
