@@ -546,6 +546,16 @@ def test_no_two_classes_share_a_name():
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
+def test_no_two_functions_share_a_name():
+    """Methods may: their classes differ."""
+    places: dict[str, list[str]] = {}
+    for name in FILES:
+        for node in tree(name).body:
+            if isinstance(node, ast.FunctionDef):
+                places.setdefault(node.name, []).append(name)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
 # ---- what is promised
 
 

@@ -307,7 +307,7 @@ class Cluster:
                 self.client = Client.current()
         if self.client is None:
             self.client, opened = _connect(address, n_threads)
-            finalize(self, _close, opened)
+            finalize(self, _close_all, opened)
 
     def find_workers(self, running: bool = True) -> dict[str, int]:
         """Return the number of threads of each worker, by its address.
@@ -527,7 +527,7 @@ def _connect(address: str | None, n_threads: int | None) -> tuple[Any, list[Any]
     return client, [client]
 
 
-def _close(opened: list[Any]) -> None:
+def _close_all(opened: list[Any]) -> None:
     for one in opened:
         one.close()
 
@@ -784,7 +784,7 @@ class DaskEngine:
             if isinstance(caps, AwayCaps):
                 return caps.settings
             if self.records.elsewhere:
-                return Settings(self._last[2], partial(_divide, slopes))
+                return Settings(self._last[2], partial(_divide_on_worker, slopes))
             run = [chunk for number in numbers for chunk in self._runs[number]]
             return Settings(self._last[2], partial(_return, slopes.take_chunks(run)))
 
@@ -833,5 +833,5 @@ def _return(value: Any, *_: Any) -> Any:
     return value
 
 
-def _divide(slopes: Slopes, engine: Engine) -> Slopes:
+def _divide_on_worker(slopes: Slopes, engine: Engine) -> Slopes:
     return divide_slopes(engine.records, slopes)

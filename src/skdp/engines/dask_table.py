@@ -97,7 +97,7 @@ class ClusterTable(PlacedTable):
         """Return the number of rows of each part."""
         if all(part.keep is not None for part in self._parts):
             return [int(part.keep.sum()) for part in self._parts]
-        counts: list[int] = self.add_up(_count_rows)
+        counts: list[int] = self.add_up(_count_part)
         return counts
 
     def take(self, at: IntArray) -> ClusterTable:
@@ -362,5 +362,5 @@ def _refuse_reading(at: Sequence[int], rows: int) -> NoReturn:
     )
 
 
-def _count_rows(table: Any, target: Any, row_counts: None) -> list[int]:
+def _count_part(table: Any, target: Any, row_counts: None) -> list[int]:
     return [count_rows(readers.open_source(table))]

@@ -213,7 +213,7 @@ class _Graph:
         return whole
 
 
-def _render_vector(
+def _add_vector(
     graph: _Graph, column: Vector, cells: list[str], weights: FloatArray
 ) -> str:
     """Scale rows as `skdp.schema.columns.divide_by_norm` does, and apply weights."""
@@ -234,7 +234,7 @@ def _render_vector(
     return graph.node("MatMul", scaled, graph.constant(weights))
 
 
-def _render_numeric(
+def _add_numeric(
     graph: _Graph, column: Numeric, cells: list[str], weights: FloatArray
 ) -> str:
     """Map cells as `Numeric.compute_features` does, and apply weights."""
@@ -242,7 +242,7 @@ def _render_numeric(
         codes = graph.cast(_add_positions(graph, column, cells[0]), "INT64")
         return _pick_rows(graph, codes, weights)
     if column.n_knots is not None:
-        hats = _make_hats(graph, column, cells[0])
+        hats = _add_hats(graph, column, cells[0])
         return graph.node("MatMul", hats, graph.constant(weights))
     missing, scaled = _rescale(graph, column, cells[0])
     if column.indicator:
@@ -287,7 +287,7 @@ def _add_positions(graph: _Graph, column: Numeric | Categorical, cells: str) -> 
     return places
 
 
-def _make_hats(graph: _Graph, column: Numeric | Categorical, cells: str) -> str:
+def _add_hats(graph: _Graph, column: Numeric | Categorical, cells: str) -> str:
     """Return max(0, 1 - |position - j|) for each knot or level j, (n, width)."""
     places = _add_positions(graph, column, cells)
     knots = graph.constant(np.arange(column.width, dtype=np.float64)[None, :])
@@ -297,7 +297,7 @@ def _make_hats(graph: _Graph, column: Numeric | Categorical, cells: str) -> str:
     )
 
 
-def _render_pair(
+def _add_pair(
     graph: _Graph, column: Pair, cells: list[str], weights: FloatArray
 ) -> str:
     """Multiply the hats of both columns, and apply weights."""
@@ -307,14 +307,14 @@ def _render_pair(
         (a, cells[0], (-1, a.width, 1)),
         (b, cells[1], (-1, 1, b.width)),
     ):
-        hats = _make_hats(graph, part, cell)
+        hats = _add_hats(graph, part, cell)
         parts.append(graph.node("Reshape", hats, graph.constant(np.array(shape))))
     whole = graph.constant(np.array([-1, column.width]))
     products = graph.node("Reshape", graph.node("Mul", *parts), whole)
     return graph.node("MatMul", products, graph.constant(weights))
 
 
-def _render_categorical(
+def _add_categorical(
     graph: _Graph, column: Categorical, cells: list[str], weights: FloatArray
 ) -> str:
     """Pick the weights of each cell's level. Unknown levels count as `default_code`."""
@@ -405,10 +405,10 @@ def _find_codes_by_number(
 
 #: Functions that render what a column of each kind adds to the margins (n, k).
 RENDERERS: dict[type, Callable[[_Graph, Any, list[str], FloatArray], str]] = {
-    Numeric: _render_numeric,
-    Categorical: _render_categorical,
-    Vector: _render_vector,
-    Pair: _render_pair,
+    Numeric: _add_numeric,
+    Categorical: _add_categorical,
+    Vector: _add_vector,
+    Pair: _add_pair,
 }
 
 

@@ -198,10 +198,10 @@ def _list_steps(column: Numeric) -> Iterator[tuple[str, Any]]:
     if column.bins is not None:
         yield "bins", _make_bins(column.bins, apart)
     elif column.n_knots is not None:
-        yield "hats", _make_hats(column.place_knots(), apart)
+        yield "hats", _make_hat_steps(column.place_knots(), apart)
 
 
-def _make_hats(knots: FloatArray, apart: bool) -> Any:
+def _make_hat_steps(knots: FloatArray, apart: bool) -> Any:
     """Return a transformer that computes hat functions on knots in [0, 1].
 
     If `apart`, missing values, which have been replaced by 2, get their own coordinate.

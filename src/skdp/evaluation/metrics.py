@@ -335,7 +335,7 @@ def _estimate_share_error(share: Any, n: Any) -> Any:
     return np.sqrt(inside * (1.0 - inside) / np.maximum(n, 1.0))
 
 
-def _divide(part: FloatArray, whole: FloatArray) -> FloatArray:
+def _find_proportion(part: FloatArray, whole: FloatArray) -> FloatArray:
     """Return the shares `part` / `whole`. A whole below one row counts as one row.
 
     Noise can move a share out of [0, 1]. Shares are clipped only when they are shown,
@@ -359,13 +359,13 @@ def _list_shares(counts: Counts) -> tuple[FloatArray, FloatArray, FloatArray]:
 def _list_precisions(counts: Counts) -> tuple[FloatArray, FloatArray]:
     """Return the precision of each class, and the number of its predictions."""
     right, predicted, _ = _list_shares(counts)
-    return _divide(right, predicted), predicted
+    return _find_proportion(right, predicted), predicted
 
 
 def _list_recalls(counts: Counts) -> tuple[FloatArray, FloatArray]:
     """Return the recall of each class, and the number of its rows."""
     right, _, rows = _list_shares(counts)
-    return _divide(right, rows), rows
+    return _find_proportion(right, rows), rows
 
 
 def compute_precision(counts: Counts, n: Any, scale: Scale) -> Any:
@@ -413,7 +413,7 @@ def estimate_balanced_error(counts: Counts, n: Any, scale: Scale) -> float:
 def compute_f1(counts: Counts, n: Any, scale: Scale) -> Any:
     """Return F1, the harmonic mean of precision and recall."""
     right, predicted, rows = _list_shares(counts)
-    return _average(_divide(2 * right, predicted + rows))
+    return _average(_find_proportion(2 * right, predicted + rows))
 
 
 def estimate_f1_error(counts: Counts, n: Any, scale: Scale) -> float:
@@ -424,7 +424,7 @@ def estimate_f1_error(counts: Counts, n: Any, scale: Scale) -> float:
     """
     right, predicted, rows = _list_shares(counts)
     either = predicted + rows - right
-    share = np.clip(_divide(right, either), 0.0, 1.0)
+    share = np.clip(_find_proportion(right, either), 0.0, 1.0)
     return _combine(2 / (1 + share) ** 2 * _estimate_share_error(share, either))
 
 

@@ -121,7 +121,7 @@ class Records:
 
         Call this only if `neighbours` makes the number public.
         """
-        rows: dict[int, int] = self.add_up(_count_rows)
+        rows: dict[int, int] = self.add_up(_count_by_divisor)
         return sum(total // divisor for divisor, total in rows.items())
 
     def add_up(self, work: Callable[["Records"], Any]) -> Any:
@@ -133,7 +133,7 @@ class Records:
         return work(self)
 
 
-def _count_rows(records: Records) -> Counter[int]:
+def _count_by_divisor(records: Records) -> Counter[int]:
     """Count the rows with each divisor."""
     rows: Counter[int] = Counter()
     for chunk in records.chunks:

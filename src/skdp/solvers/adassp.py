@@ -222,7 +222,7 @@ def _release_eigenvalue(
     first = eigvalsh(exact, subset_by_index=[0, 0], driver="evx", check_finite=False)
     squared, (full, most) = problem.row_norm**2, count_covered_rows(problem)
     largest = problem.n_rows * squared
-    rows = adder.records.add_up(_count_rows)
+    rows = adder.records.add_up(_count_kept)
     value = min(max(0.0, float(first[0])), largest) * fade(problem, rows)
     lost = 64 * problem.layout.n_features * 2.0**-52 * most * squared
     lost += largest / full if most > full else 0.0
@@ -238,7 +238,7 @@ def _release_eigenvalue(
     return max(0.0, float(released.values[0]) - likely)
 
 
-def _count_rows(records: Records) -> int:
+def _count_kept(records: Records) -> int:
     return sum(len(chunk.target) for chunk in records.chunks)
 
 

@@ -235,14 +235,14 @@ def _cut_rows(chunk: Chunk, layout: Layout) -> Iterator[tuple[csr_array, slice]]
                 places = (np.ones(len(known)), (known, at[known]))
                 parts.append(csr_array(places, shape=(n, group.width)))
             elif group.kind == "hats":
-                parts.append(_make_hats(part[rows], group))
+                parts.append(_make_hat_columns(part[rows], group))
             else:
                 numbers: Any = csr_array(part[rows])
                 parts.append(numbers.astype(np.float64) / FEATURE_ONE)
         yield csr_array(hstack(parts, format="csr")), rows
 
 
-def _make_hats(positions: AnyArray, group: Group) -> csr_array:
+def _make_hat_columns(positions: AnyArray, group: Group) -> csr_array:
     """Return the values of hat functions, for a curve or a pair of columns.
 
     The result is a sparse matrix of floats.

@@ -97,7 +97,7 @@ def closed_form_epsilon(
             left = mp.mpf(delta) * mp.exp(-slack) - extra
             if left <= 0:
                 return math.inf
-            return float(_find_first(lambda e: curve(e) <= left) + 2 * slack)
+            return float(_find_least(lambda e: curve(e) <= left) + 2 * slack)
         stop, slack = mp.mpf(search.stop), 2**24 * mp.mpf(SLACK)
         shape = SEARCH_SHAPE
         trials = shape * (1 - stop) / stop / (1 - stop**shape) if stop < 1 else 1
@@ -105,12 +105,12 @@ def closed_form_epsilon(
         ratio = mp.mpf(0)
         if stop < 1:
             odds = mp.exp(-slack) * stop / (1 - stop)
-            ratio = _find_first(lambda c: curve(c - 2 * slack) <= mp.expm1(c) * odds)
-        reached = _find_first(lambda e: curve(e) <= left)
+            ratio = _find_least(lambda c: curve(c - 2 * slack) <= mp.expm1(c) * odds)
+        reached = _find_least(lambda e: curve(e) <= left)
         return float(reached + 2 * slack + (shape + 1) * ratio)
 
 
-def _find_first(holds: Callable[[Any], bool]) -> Any:
+def _find_least(holds: Callable[[Any], bool]) -> Any:
     """Return the smallest number ≥ 0 at and above which a condition holds."""
     mp = _import_mpmath()
     low, high = mp.mpf(0), mp.mpf(1)
@@ -148,14 +148,16 @@ def pld_epsilon(releases: list[ReleaseForm], delta: float) -> tuple[float | None
             f"multipliers; here there are {len(kinds)}"
         )
     try:
-        epsilon = _compose(tuple(kinds.items()), PLD_GRID * mu, delta - extra)
+        epsilon = _compose_losses(tuple(kinds.items()), PLD_GRID * mu, delta - extra)
     except ModuleNotFoundError:
         return None, "dp-accounting is not installed: pip install 'skdp[verify]'"
     return epsilon, f"ε = {epsilon:.6g} by dp-accounting"
 
 
 @lru_cache  # a report verifies its model too
-def _compose(kinds: tuple[tuple[float, int], ...], grid: float, delta: float) -> float:
+def _compose_losses(
+    kinds: tuple[tuple[float, int], ...], grid: float, delta: float
+) -> float:
     """Return ε at δ of Gaussian releases, given by noise multipliers and numbers.
 
     Noise multipliers are already relative to the sensitivity under the record's
@@ -197,11 +199,11 @@ def find_differences(given: Given) -> list[str]:
     """Return sentences about parameters that contradict the record or the plan."""
     return [
         f"{name} = {str(asked)[:99]!r}, but {done} was done"
-        for name, asked, done in _compare(given)
+        for name, asked, done in _list_contradictions(given)
     ]
 
 
-def _compare(given: Given) -> Iterator[tuple[str, Any, Any]]:
+def _list_contradictions(given: Given) -> Iterator[tuple[str, Any, Any]]:
     """Yield each parameter that differs from what was done, with both values."""
     asked, plan, record = given.parameters, given.plan, given.record
     unit, own = given.layout.unit, plan.get("solver", OWN)
@@ -236,13 +238,13 @@ def _compare(given: Given) -> Iterator[tuple[str, Any, Any]]:
     if classes is not None:
         levels = target.levels if isinstance(target, Categorical) else ()
         named = classes if isinstance(classes, list) else [classes]
-        if sorted(map(repr, named)) != sorted(map(repr, _to_python(levels))):
+        if sorted(map(repr, named)) != sorted(map(repr, _list_levels(levels))):
             yield "classes", classes, list(levels)
     if isinstance(target, Numeric) and ends not in (None, [target.low, target.high]):
         yield "target_bounds", ends, [target.low, target.high]
 
 
-def _to_python(levels: Any) -> list[Any]:
+def _list_levels(levels: Any) -> list[Any]:
     """Return levels with Python's own types."""
     return [getattr(level, "item", lambda level=level: level)() for level in levels]
 
@@ -460,7 +462,7 @@ def _verify_record(
         pld, why = None, "not applicable to a random search"
         if search is None or search.stop is None:
             pld, why = pld_epsilon(record.releases, delta)
-        agrees = None if pld is None else _close(pld, closed, PLD_CLOSE)
+        agrees = None if pld is None else _is_close(pld, closed, PLD_CLOSE)
         checks.append(Check("privacy loss distributions", agrees, why))
     if ledger is not None and not noiseless:
         checks.append(_check_entry(ledger, digest, record.releases))
@@ -500,7 +502,7 @@ def _check_entry(
     return Check("ledger", False, found)
 
 
-def _close(a: float, b: float, tolerance: float) -> bool:
+def _is_close(a: float, b: float, tolerance: float) -> bool:
     return math.isclose(a, b, rel_tol=tolerance, abs_tol=1e-7)
 
 
@@ -509,7 +511,7 @@ def _check_epsilon(closed: float, plan: dict[str, Any], record: RecordForm) -> C
     claimed, budget = float(record.spent_epsilon), float(record.epsilon)
     found = f"ε = {closed:.9g} from the releases, {claimed:.9g} claimed"
     search = record.search
-    right = _close(closed, claimed, CLOSE if search is None else SEARCH_CLOSE)
+    right = _is_close(closed, claimed, CLOSE if search is None else SEARCH_CLOSE)
     right &= claimed <= budget * (1 + 1e-9)
     least = budget * (1 - _allow_rest(plan, record))
     spends_all = plan.get("calibration") == "exact" or "solver" in plan
