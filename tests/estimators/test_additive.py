@@ -436,7 +436,7 @@ def test_sampling_by_columns_sees_a_curve_as_one_block():
 
 def test_a_summary_has_one_line_per_curve_and_pair(model):
     found = model.summary()
-    names = [*COLUMNS, "age:site", "intercept"]
+    names = [*COLUMNS, "age:site", "Intercept"]
     assert [term.column for term in found.terms] == names
     assert len(found.to_frame()) == len(found.lines) > len(names)
     lines = str(found).splitlines()

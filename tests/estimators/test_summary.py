@@ -324,7 +324,7 @@ def test_more_classes_have_a_table_each():
     assert frame.index.names == ["class", "column", "label"]
     assert frame.loc[("low", "c", "u"), "std err"] > 0
     # The true effects are 0. One of twelve is this far away once in a thousand tables.
-    assert max(abs(line.z) for line in found.lines if line.column != "intercept") < 4
+    assert max(abs(line.z) for line in found.lines if line.column != "Intercept") < 4
 
 
 def test_more_classes_without_errors_have_a_column_each():
@@ -348,7 +348,7 @@ def test_more_classes_without_errors_have_a_column_each():
     assert all(abs(values.sum()) < 1e-9 for values in coefs.values())
     assert np.abs(coefs["u"] + coefs["v"]).max() < 1e-9
     margins = (
-        coefs["intercept"]
+        coefs["Intercept"]
         + np.outer(table["a"], coefs["a"])
         + np.outer(np.log1p(table["b"] + 3), coefs["b"])
         + np.where((table["c"] == "u")[:, None], coefs["u"], coefs["v"])
@@ -408,7 +408,7 @@ def hidden(n_rows=4000, epsilon=3.0, seed=0, **options):
 def test_what_noise_hides_cannot_be_told(tmp_path):
     model = hidden()
     lines = {line.label: line for line in model.summary().lines}
-    for name in ("hardly", "constant", "missing", "intercept"):
+    for name in ("hardly", "constant", "missing", "Intercept"):
         line = lines[name]
         assert math.isinf(line.std)
         assert math.isnan(line.z)

@@ -25,7 +25,7 @@ from skdp.estimators.standard_errors import (
     compute_class_effects,
     find_reference_rows,
 )
-from skdp.estimators.summary import TermLine, Z
+from skdp.estimators.summary import INTERCEPT, TermLine, Z
 from skdp.formatting import format_number, format_range
 from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, Schema, Vector
 from skdp.tables.readers import import_library
@@ -135,7 +135,7 @@ def compute_effects(model: Any) -> list[Output]:
             if not fixed[j]
         )
         intercept = Effect(
-            column="intercept",
+            column=INTERCEPT,
             label="",
             span="",
             unit=1.0,
@@ -371,7 +371,7 @@ def list_terms(model: Any, ratios: bool = False) -> tuple[TermLine, ...]:
         for group in model._layout.groups
         if group.kind != "ones"
     ]
-    terms.append(collect("intercept", [-1], ("",)))
+    terms.append(collect(INTERCEPT, [-1], ("",)))
     classes = model.classes_ if effects.shape[1] > 1 else [""]
     return tuple(
         _summarise_term(term, k, str(output), ratios)

@@ -47,6 +47,7 @@ from skdp.estimators.other_solvers import (
     find_delta_share,
     run_solver,
 )
+from skdp.estimators.postestimation import ResultsMixin
 from skdp.estimators.predict import (
     centre_categories,
     compute_margins,
@@ -59,6 +60,7 @@ from skdp.estimators.standard_errors import (
     compute_standard_errors,
     make_centring_matrix,
 )
+from skdp.estimators.summary import summarise
 from skdp.estimators.weights import BALANCED, release_balanced_weights, release_weights
 from skdp.models.losses import Loss
 from skdp.privacy import accountant
@@ -145,7 +147,7 @@ DISCOVERY_SHARE = 0.1
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
 
-class PrivateLinearModel(ForeignOptionsMixin, BaseEstimator, ABC):
+class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
 
     A subclass that sets `short_name` is registered as an estimator. `skdp.plan`, the
@@ -687,8 +689,6 @@ class PrivateLinearModel(ForeignOptionsMixin, BaseEstimator, ABC):
             ratio in models of two classes, and a rate ratio in models of counts. z and
             p remain those of the coefficient.
         """
-        from skdp.estimators.summary import summarise  # which imports this file
-
         return summarise(self, ratios)
 
     def plot(self, axes: Any = None) -> Any:

@@ -18,6 +18,7 @@ from skdp.descent.plan import Plan
 from skdp.estimators.predict import centre_categories, convert_to_user_units
 from skdp.estimators.weights import make_weighting
 from skdp.inference import covariances
+from skdp.inference.covariances import Uncertainty
 from skdp.schema import FloatArray, Layout, Pair, check
 from skdp.typed_files import Form
 
@@ -81,8 +82,11 @@ class ErrorsForm(Form, frozen=True, kw_only=True):
     effects_std: list[Std]
 
 
-def compute_standard_errors(model: Any) -> StandardErrors | str:
-    """Compute the standard errors of a model that was just fitted."""
+def find_uncertainty(model: Any) -> Uncertainty | str:
+    """Return the uncertainty of the weights of a model that was just fitted.
+
+    Return the reason why it is not known for other models.
+    """
     plan, transcript = model.plan_, model.privacy_.transcript
     if not isinstance(plan, Plan):
         if isinstance(plan, dict) and "solver" in plan:
@@ -106,9 +110,16 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
         plan.loss.target_law == "poisson"
     ):  # a count of 1, on the scale of the scaled target
         one = math.exp(-_find_target_units(model)[0])
-    found = covariances.estimate(
+    return covariances.estimate(
         plan, transcript, model.weights_, weighting=weighting, count_unit=one
     )
+
+
+def compute_standard_errors(model: Any) -> StandardErrors | str:
+    """Compute the standard errors of a model that was just fitted."""
+    found = find_uncertainty(model)
+    if isinstance(found, str):
+        return found
     plain, contrasts = make_unit_matrices(model)
     asked = find_computed(model)
     errors = found.errors(plain[asked], contrasts[asked])

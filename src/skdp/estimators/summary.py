@@ -31,6 +31,8 @@ from skdp.schema import Numeric, check, count_in_words, name_record
 # term (column or pair) of an additive model.
 
 
+#: The name of the intercept, in print and in frames.
+INTERCEPT = "Intercept"
 #: A standard normal lies within ±Z with a probability of 95 %.
 Z = 1.959964
 
@@ -92,10 +94,7 @@ class Line:
 
     def format_cells(self) -> list[str]:
         """Format the numbers. Unknown and infinite numbers become empty strings."""
-        return [
-            _format_number(value, PLACES.get(name))
-            for name, value in self.list_numbers().items()
-        ]
+        return [format_cell(*number) for number in self.list_numbers().items()]
 
 
 class RatioLine(Line):
@@ -235,6 +234,11 @@ def _keep_finite(numbers: dict[str, float]) -> dict[str, float | None]:
 
 def _exponentiate(value: float) -> float:
     return math.exp(min(value, 700.0)) if math.isfinite(value) else math.inf
+
+
+def format_cell(name: str, value: float) -> str:
+    """Format the number of a column. Unknown numbers become empty strings."""
+    return _format_number(value, PLACES.get(name))
 
 
 def _format_number(value: float, places: int | None = None) -> str:
@@ -494,10 +498,10 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
     names = [
         (group.name, shorten_label(group.name, label))
         for group in layout.groups
+        if group.kind != "ones"
         for label in group.labels
     ]
-    if layout.groups[-1].kind != "ones":
-        names.append(("intercept", "intercept"))
+    names.append((INTERCEPT, INTERCEPT))
     plan = model.plan_
     n_rows = plan["n_rows"] if isinstance(plan, dict) else plan.n_rows
     epsilon = "∞" if math.isinf(record.epsilon) else f"{record.epsilon:g}"

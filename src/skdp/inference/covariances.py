@@ -18,6 +18,7 @@ from skdp.descent.rule import MATRIX_LIMIT
 from skdp.inference import slopes, variances
 from skdp.inference.slopes import (
     HIGHEST,
+    TINY,
     Classes,
     Correction,
     Counts,
@@ -278,6 +279,8 @@ class Uncertainty:
         The released moments, and the best estimate of the true moments.
     n_outputs : int
         The number k of outputs. Weights are sorted by output, then by coordinate.
+    rows : float64 (n, d)
+        Rows that were made up to have roughly the `known` moments.
     """
 
     usual: Covariances
@@ -287,6 +290,7 @@ class Uncertainty:
     gram: variances.ReleasedGram
     known: slopes.Moments
     n_outputs: int
+    rows: FloatArray
 
     def errors(self, plain: FloatArray, contrasts: FloatArray) -> Errors:
         """Return the errors of `plain` @ weights and of `contrasts` @ weights.
@@ -297,10 +301,58 @@ class Uncertainty:
         obtain the variance of `plain` @ weights. If there are several outputs,
         contrasts are relative to the mean of all outputs.
         """
-        k, fixed = self.n_outputs, self.correction
+        k = self.n_outputs
         class_contrasts = np.eye(k) - (1.0 / k if k > 1 else 0.0)
         whole = np.asarray(np.kron(np.eye(k), plain), np.float64)
         parts = np.asarray(np.kron(class_contrasts, contrasts), np.float64)
+        noise_std, sampling_std, std = self._compute_stds(parts, class_contrasts)
+        for at in np.split(np.arange(len(parts)), k):
+            untold = _weigh_untold(plain, contrasts, std[at])
+            std[at] = np.hypot(std[at], self.usual_level * untold)
+        found = []
+        for own_std, usual in (
+            (noise_std, self.usual.noise_std),
+            (sampling_std, self.usual.sampling_std),
+            (std, self.usual.std),
+        ):
+            level = np.maximum(usual(whole) ** 2 - usual(parts) ** 2, 0.0)
+            found += [np.sqrt(own_std**2 + level), own_std]
+        return Errors(*(part.reshape(k, -1).T for part in found))
+
+    def covary(self, maps: FloatArray) -> FloatArray:
+        """Return the covariance matrix (m, m) of `maps` @ weights, for one output.
+
+        The standard errors on its diagonal are those of each map by itself, which allow
+        for noise in the released moments. They are infinite for what cannot be told,
+        and its covariances are nan. The correlations are those that hold if the
+        released moments are exact.
+        """
+        std = self.find_std(maps)
+        usual, fixed = self.usual, self.correction
+        whole = usual.noise + usual.sampling + usual.shrinkage
+        moved = maps if fixed is None else fixed.move(maps)
+        matrix = moved @ whole @ moved.T
+        if fixed is not None:
+            own = maps[:, fixed.last]
+            matrix = matrix + own @ (fixed.noise + fixed.sampling) @ own.T
+        size = np.sqrt(np.maximum(np.diag(matrix), TINY))
+        matrix = (matrix + matrix.T) / 2.0
+        correlations = np.clip(matrix / np.outer(size, size), -1.0, 1.0)
+        told = np.isfinite(std)
+        kept = np.where(told, std, np.nan)
+        found = correlations * np.outer(kept, kept)
+        np.fill_diagonal(found, std**2)
+        return np.asarray(found)
+
+    def find_std(self, maps: FloatArray) -> FloatArray:
+        """Return the standard errors (m,) of `maps` @ weights, for one output."""
+        return self._compute_stds(maps, np.eye(1))[2]
+
+    def _compute_stds(
+        self, parts: FloatArray, class_contrasts: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the errors due to privacy and to sampling, and standard errors."""
+        fixed = self.correction
         noise_std, sampling_std = np.zeros(len(parts)), np.zeros(len(parts))
         std = np.full(len(parts), np.inf)
         maps = parts if fixed is None else fixed.move(parts)
@@ -321,18 +373,7 @@ class Uncertainty:
             else:  # the remaining error has the same cause, so add standard errors
                 std = std + np.sqrt(noise + other)
             std = std + np.abs(own @ fixed.bias) / Z
-        for at in np.split(np.arange(len(parts)), k):
-            untold = _weigh_untold(plain, contrasts, std[at])
-            std[at] = np.hypot(std[at], self.usual_level * untold)
-        found = []
-        for own_std, usual in (
-            (noise_std, self.usual.noise_std),
-            (sampling_std, self.usual.sampling_std),
-            (std, self.usual.std),
-        ):
-            level = np.maximum(usual(whole) ** 2 - usual(parts) ** 2, 0.0)
-            found += [np.sqrt(own_std**2 + level), own_std]
-        return Errors(*(part.reshape(k, -1).T for part in found))
+        return noise_std, sampling_std, std
 
     def _measure_remaining(
         self, maps: FloatArray, class_contrasts: FloatArray
@@ -517,6 +558,7 @@ def estimate(
         gram=gram,
         known=known,
         n_outputs=weights.shape[1],
+        rows=rows,
     )
 
 
