@@ -490,7 +490,7 @@ class ResultsMixin:
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return tuple(_list_names(self))
+        return tuple(_list_parameters(self))
 
     def _check_fitted(self, name: str) -> None:
         if "weights_" not in self.__dict__:
@@ -609,7 +609,7 @@ class ResultsMixin:
         return moved
 
 
-def _list_names(model: Any) -> Iterator[str]:
+def _list_parameters(model: Any) -> Iterator[str]:
     """Yield the name of each shown parameter, in statsmodels' style."""
     references = model._references
     for group in model._layout.groups:
