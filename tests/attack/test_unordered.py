@@ -96,6 +96,12 @@ def test_columns_beside_rows_without_an_order_are_refused(what):
         kind(schema=schema).fit(Shuffled(TABLE), **given)
 
 
+def test_a_fit_without_a_schema_takes_no_target_beside_rows_without_an_order():
+    table = Shuffled({name: TABLE[name] for name in ("age", "job", "who")})
+    with pytest.raises(ValueError, match="y must name a column of the table"):
+        skdp.LogisticRegression(classes=["no", "yes"]).fit(table, TABLE["ill"])
+
+
 def test_rows_without_an_order_are_not_divided_by_position():
     """A row could take part in fits and in scores, which are charged as if apart."""
     rows = skdp.Schema(COLUMNS, target=SCHEMA.target)

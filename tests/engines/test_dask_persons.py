@@ -212,3 +212,27 @@ def test_partitions_whose_rows_change_their_order_have_the_same_bits(client, fra
     ):
         found = skdp.discover(table, epsilon=5.0, unit=unit, random_state=1)
         assert found.schema.columns == word.schema.columns
+
+
+def test_each_reading_of_partitions_without_an_order_has_the_same_result(client, frame):
+    """Target, weights and ids are series here, so they might come apart from rows."""
+    there = dd.from_pandas(frame.assign(w=frame["age"] / 2), npartitions=2)
+    there = there.map_partitions(lambda part: part.sample(frac=1), meta=there._meta)
+    fitted, rows = model(random_state=None).fit(frame), replace(SCHEMA, unit=None)
+
+    def read(table):
+        parts, unit = (table[["age", "job"]], table["y"]), {"unit": table["who"]}
+        search = skdp.PrivateSearchCV(
+            skdp.LogisticRegression(schema=rows, n_steps=2),
+            {"alpha": [0.1, 1.0]},
+            method="split",
+            random_state=1,
+        )
+        weighted = {"sample_weight": table["w"], "random_state": 2, "epsilon": 9.0}
+        return [
+            skdp.evaluate(fitted, *parts, **unit, **weighted).scores,
+            str(search.fit(*parts, **unit).results_),
+            model(schema=None, classes=[0, 1]).fit(*parts, **unit).weights_.tolist(),
+        ]
+
+    assert read(there) == read(frame.assign(w=frame["age"] / 2))
