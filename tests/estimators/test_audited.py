@@ -107,12 +107,6 @@ def test_public_mistakes_cost_nothing(name, value):
     assert not getattr(refusal.value, "__notes__", [])
 
 
-def test_a_reader_that_can_be_read_once_is_refused():
-    table = pa.table({"x": RNG.uniform(size=N_ROWS)})
-    with pytest.raises(ValueError, match="can be read only once"):
-        fitted(table.to_reader(), bounds=(0, 1))
-
-
 def test_threads_never_share_a_deviate():
     """A source is for one thread: two may run it empty, but never draw the same."""
 

@@ -15,6 +15,7 @@ from skdp.cli.fit_command import fit_file, summarise_fit
 from skdp.cli.options import (
     AsJson,
     Delta,
+    Encoding,
     Force,
     Ledger,
     MaxRowsPerUnit,
@@ -87,6 +88,7 @@ def compare_command(
         typer.Option(help="Number of rows, if it is public (add-remove only)."),
     ] = None,
     multiline: Multiline = False,
+    encoding: Encoding = "utf-8",
     ledger: Ledger = None,
     purpose: Purpose = None,
     user: User = None,
@@ -113,7 +115,7 @@ def compare_command(
         check_out(out / f"epsilon-{budget:g}", force)
     described = read_schema(schema, target, unit)
     found = compare_budgets(
-        choose_reader(file, multiline),
+        choose_reader(file, multiline, encoding),
         described,
         epsilons=epsilons,
         total=total,

@@ -10,6 +10,7 @@ from skdp.cli.options import (
     AsJson,
     Cluster,
     Delta,
+    Encoding,
     Epsilon,
     Force,
     Ledger,
@@ -61,6 +62,7 @@ def discover_command(
     neighbours: NeighboursName = Neighbours.add_remove,
     unit: Unit = None,
     multiline: Multiline = False,
+    encoding: Encoding = "utf-8",
     ledger: Ledger = None,
     purpose: Purpose = None,
     user: User = None,
@@ -81,7 +83,7 @@ def discover_command(
 
     check_out(out, force)
     found = skdp.discover(
-        choose_reader(file, multiline),
+        choose_reader(file, multiline, encoding),
         epsilon=epsilon,
         delta=delta,
         target=target,

@@ -11,6 +11,7 @@ from skdp.cli.options import (
     AsJson,
     Cluster,
     Delta,
+    Encoding,
     Epsilon,
     Exposure,
     Force,
@@ -66,6 +67,7 @@ def evaluate_command(
     offset: Offset = None,
     max_exposure: MaxExposure = None,
     multiline: Multiline = False,
+    encoding: Encoding = "utf-8",
     ledger: Ledger = None,
     purpose: Purpose = None,
     user: User = None,
@@ -81,7 +83,7 @@ def evaluate_command(
     as_json: AsJson = False,
     quiet: QuietButResult = False,
 ) -> None:
-    """Score a saved model on a CSV or Parquet file, within a privacy budget.
+    """Score a saved model on a file, within a privacy budget.
 
     The budget protects the rows of this file. If the model was fitted to the same rows,
     the two budgets add up, so charge both to the same ledger.
@@ -89,7 +91,7 @@ def evaluate_command(
     import skdp
 
     check_out(out, force)
-    table = choose_reader(file, multiline)
+    table = choose_reader(file, multiline, encoding)
     found = skdp.evaluate(
         load_model(model),
         table,

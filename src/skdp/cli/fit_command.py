@@ -14,6 +14,7 @@ from skdp.cli.options import (
     AsJson,
     Cluster,
     Delta,
+    Encoding,
     Epsilon,
     Exposure,
     Force,
@@ -88,6 +89,7 @@ def fit_command(
         ),
     ] = None,
     multiline: Multiline = False,
+    encoding: Encoding = "utf-8",
     ledger: Ledger = None,
     purpose: Purpose = None,
     user: User = None,
@@ -98,7 +100,7 @@ def fit_command(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit a private model to CSV or Parquet files.
+    """Fit a private model to CSV, Parquet or Feather files.
 
     The file may be larger than memory. Everything that is printed or saved is public,
     or was released with noise and charged to the budget.
@@ -109,7 +111,7 @@ def fit_command(
     check_out(out, force)
     described = read_schema(schema, target, unit)
     made = fit_file(
-        choose_reader(file, multiline),
+        choose_reader(file, multiline, encoding),
         described,
         model=choose_model(model, described),
         epsilon=epsilon,

@@ -158,11 +158,20 @@ class Neighbours(StrEnum):
     replace_one = "replace-one"
 
 
+def parse_path(text: str) -> PathLike[str]:
+    """Return a path, or the address of a file in an object store."""
+    from skdp.tables.locations import Address, is_address
+
+    return Address(text) if is_address(text) else Path(text)
+
+
 Table = Annotated[
-    Path,
+    PathLike[str],
     typer.Argument(
         metavar="FILE",
-        help="CSV or Parquet file, or a directory or quoted pattern of such files.",
+        help="CSV, Parquet or Feather file, or a directory or quoted pattern of such "
+        "files, or an address such as s3://bucket/file.parquet.",
+        parser=parse_path,
     ),
 ]
 Cluster = Annotated[
@@ -184,6 +193,10 @@ Multiline = Annotated[
         help="Allow line breaks inside quoted CSV fields. An unclosed quote in one "
         "record can then hide other people's records, and ε does not cover that.",
     ),
+]
+Encoding = Annotated[
+    str,
+    typer.Option(help="Encoding of a CSV file, such as latin-1, cp1252 or utf-16."),
 ]
 SchemaFile = Annotated[
     Path,
@@ -327,17 +340,18 @@ def read_exposure(
     return {name: column for name, column in given.items() if column is not None}
 
 
-def choose_reader(file: Path, multiline: bool) -> PathLike[str]:
-    """Return the path or, if `multiline` is true, a CSV reader of the file.
+def choose_reader(file: PathLike[str], multiline: bool, encoding: str) -> PathLike[str]:
+    """Return the path or, if an option is set, a CSV reader of the file.
 
-    The reader accepts line breaks inside quoted fields. A wrong path is refused here,
-    before estimators and scikit-learn are imported, which takes longer.
+    A wrong path is refused here, before estimators and scikit-learn are imported, which
+    takes longer.
     """
     from skdp.tables import CSV
     from skdp.tables.readers import check_path
 
     check_path(file)
-    return CSV(file, multiline=True) if multiline else file
+    given = CSV(file, multiline=multiline, encoding=encoding)
+    return file if given == CSV(file) else given
 
 
 def open_ledger_file(

@@ -13,6 +13,7 @@ import typer
 
 from skdp.cli.options import (
     AsJson,
+    Encoding,
     Force,
     Multiline,
     Quiet,
@@ -48,6 +49,7 @@ def predict_command(
         bool, typer.Option("--probabilities", help="Add the probability of each class.")
     ] = False,
     multiline: Multiline = False,
+    encoding: Encoding = "utf-8",
     force: Force = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -67,7 +69,7 @@ def predict_command(
     check(out.suffix in WRITERS, f"--out must end in {endings}, got {out}.")
     check(not out.is_dir(), f"--out must be a file, but {str(out)!r} is a directory.")
     check(model.is_dir(), f"There is no saved model {str(model)!r}.")
-    table = choose_reader(file, multiline)
+    table = choose_reader(file, multiline, encoding)
     loaded = skdp.load(model)
     check(
         not probabilities or hasattr(loaded, "predict_proba"),

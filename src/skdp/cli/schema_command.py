@@ -6,12 +6,14 @@ import typer
 
 from skdp.cli.options import (
     AsJson,
+    Encoding,
     Force,
     OutFile,
     QuietButResult,
     Table,
     Target,
     check_out,
+    choose_reader,
     escape,
     print_json,
     write_out,
@@ -26,6 +28,7 @@ EXAMPLES = [
 def schema_command(
     file: Table,
     target: Target = None,
+    encoding: Encoding = "utf-8",
     out: OutFile = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -40,8 +43,9 @@ def schema_command(
     from skdp.tables.template import schema_template
 
     check_out(out, force)
-    source = readers.open_source(file)
-    text = schema_template(file, target)
+    table = choose_reader(file, multiline=False, encoding=encoding)
+    source = readers.open_source(table)
+    text = schema_template(table, target)
     if out is not None:
         write_out(out, text)
     if as_json:

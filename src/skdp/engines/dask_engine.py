@@ -32,7 +32,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from os.path import exists
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn, cast
 from weakref import finalize
 
@@ -46,6 +45,7 @@ from skdp.privacy.encoding import AnyArray, Chunk, Records
 from skdp.privacy.persons import divide_slopes
 from skdp.privacy.queries import BigInts, Engine, Metric, Slopes, cap_slopes
 from skdp.schema import FloatArray, InputError, IntArray, check
+from skdp.tables.locations import get_name, is_address, show_path
 from skdp.tables.placed import Read
 
 #: Largest number of answers that one task adds up.
@@ -131,15 +131,15 @@ def _name_file(error: Exception, table: Any = None) -> Exception:
     """
     if not isinstance(table, PathLike):
         return error
-    path = Path(table)
-    if not exists(path):  # the method of Path may raise an error
+    name, shown = get_name(table), show_path(table)
+    if not (is_address(table) or exists(table)):  # a Path's method may raise an error
         return ValueError(
-            f"A worker of the cluster does not find the file {str(path)!r}. Workers "
+            f"A worker of the cluster does not find the file {shown!r}. Workers "
             "must be able to read all files, under the same paths as this process."
         )
-    if path.name in str(error):
+    if name in str(error):
         return error
-    return type(error)(f"In {path.name!r}: {error}")
+    return type(error)(f"In {name!r}: {error}")
 
 
 def add_totals(totals: Sequence[Any]) -> Any:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 from operator import getitem
 from os import PathLike
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -34,9 +33,9 @@ from skdp.privacy.persons import RowCounts
 from skdp.schema import IntArray, Layout, check
 from skdp.tables import arrays, readers
 from skdp.tables.batches import Exposure, check_rows
-from skdp.tables.csv import CSV
-from skdp.tables.files import list_files
+from skdp.tables.files import list_files, replace_path
 from skdp.tables.ids import GIVEN, Ids
+from skdp.tables.locations import is_file, make_absolute, measure_file, show_path
 from skdp.tables.placed import PlacedColumn, PlacedTable, Read
 from skdp.tables.readers import Source, count_rows
 
@@ -326,17 +325,16 @@ def place_files(
         )
     files = list_files(given)
     if files is None:
-        files = [given if isinstance(given, CSV) else Path(given)]
+        files = [replace_path(given, os.fspath(given))]
     readers.open_file(files[0], None)  # refuses a file that is not there
     for file in files:
-        check(os.path.exists(file), f"There is no file {os.fspath(file)!r}.")
-    sizes = [os.path.getsize(file) for file in files]
+        check(is_file(file), f"There is no file {show_path(file)!r}.")
+    sizes = [measure_file(file) for file in files]
     threads = sum(cluster.find_workers().values())
     most = max(LEAST_BYTES, sum(sizes) / (PARTITIONS * threads))
     parts = []
     for file, size in zip(files, sizes, strict=True):
-        path = os.path.abspath(file)
-        whole = replace(file, path=path) if isinstance(file, CSV) else Path(path)
+        whole = replace_path(file, make_absolute(file))
         if size <= most:
             parts.append(Part(whole, y, sample_weight, size=float(size)))
         else:

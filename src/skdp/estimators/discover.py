@@ -145,6 +145,7 @@ def discover(
     )
     if target is not None:
         check_name(target, [*opened.columns])
+    opened.check_once(counts=neighbours != "add-remove")
     rows = asked.count_public(opened, verbose)
     share = LEVELS_SHARE if opened.infers_levels else 0.0
     record = asked.open_record(rows, opened.unit_name, opened.assumptions, share)

@@ -241,8 +241,9 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
         Parameters
         ----------
         X : table
-            A pandas, polars or Dask frame, pyarrow table, numpy array, scipy sparse
-            matrix, dict of columns, or the path of CSV or Parquet files.
+            A pandas, polars or Dask frame, pyarrow table or data set, query, numpy
+            array, scipy sparse matrix, dict of columns, or the path or address of CSV,
+            Parquet or Feather files. The guide on tables has the whole list.
         y : column, optional
             The target. Leave it out if the schema names the target's column in `X`.
         sample_weight : column or str, optional
@@ -283,6 +284,7 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
             n_threads=self.n_threads,
         )
         self._check_options(opened.typical_target, opened.table)
+        self._check_once(asked, opened)
         balanced = isinstance(self.class_weight, str)
         read = partial(
             opened.read,
@@ -366,6 +368,15 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
             geometry=self.geometry,
             n_steps=self.n_steps,
         )
+
+    def _check_once(self, asked: PrivacyRequest, opened: OpenedTable) -> None:
+        """Refuse a table that can be read only once if this fit must read it again."""
+        open_ended = opened.schema is not None and not self._is_described(opened.schema)
+        reads = ["the places of knots"] if open_ended else []
+        reads += ["the classes"] if isinstance(self.class_weight, str) else []
+        charged = asked.ledger is not None
+        counts = self.neighbours != "add-remove" and (charged or open_ended)
+        opened.check_once(*reads, "the records", counts=counts)
 
     def _count(
         self,

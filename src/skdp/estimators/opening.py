@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,6 +56,7 @@ from skdp.tables.encoder import read_rows
 from skdp.tables.ids import Ids, refuse_floats
 from skdp.tables.placed import PlacedCells, PlacedColumn, PlacedTable
 from skdp.tables.readers import TABLES, Source, count_rows, find_positions
+from skdp.tables.streams import accept_stream
 
 # ---- Accept the tables, columns and bounds that users of scikit-learn pass
 #
@@ -81,6 +81,7 @@ def accept_table(X: Any, *, empty: bool = True) -> Any:
     empty : bool
         Whether the table may have no rows.
     """
+    X = accept_stream(X)
     if isinstance(X, (list, tuple)):
         X = _stack_rows(X)
     elif not _has_reader(X) and hasattr(X, "__array__"):
@@ -257,7 +258,7 @@ def refuse_dates(table: Any, source: Source, names: Sequence[str | None]) -> Non
     The types of a table in memory may have been guessed from its cells, so its columns
     are not refused. Released sums will then cause a warning.
     """
-    if not isinstance(table, (str, PathLike)):
+    if not readers.is_path(table):
         return
     types = dict(zip(source.names or names, source.kinds, strict=False))
     for name in names:
@@ -451,7 +452,6 @@ def count_given(n_rows: int | None, unit: Any, max_rows_per_unit: int) -> int | 
 
 
 ROWS = 65_536
-TEXT_FILES = (".csv", ".tsv")
 SCHEMA_IS_PUBLIC = "Everything in the schema is public."
 #: Placeholders for entries to infer. A column of KIND may turn out to be numeric, with
 #: a range, or categorical, with levels.
@@ -558,6 +558,28 @@ class OpenedTable:
         if isinstance(self.table, PlacedTable):
             return self.table.count_rows_per_unit(self.ids, least)
         return self.ids.count(self.source, least)
+
+    def check_once(self, *reads: str, counts: bool = False) -> None:
+        """Refuse a table that can be read only once if it must be read again.
+
+        Parameters
+        ----------
+        *reads : str
+            What the caller reads the table for, apart from the schema's entries, which
+            are inferred, and the ids of persons, which are counted.
+        counts : bool
+            Whether a pass counts the rows first.
+        """
+        listed = ["the rows of each person"] if self.ids is not None else []
+        listed += ["the number of rows"] if counts and not listed else []
+        listed += ["the schema" for _ in self.stages]
+        listed += reads
+        check(
+            not self.source.once or len(listed) <= 1,
+            "This stream can be read only once, but is needed for "
+            f"{' and for '.join(dict.fromkeys(listed))}. Pass a query that can be "
+            "computed again, the path of a file, or reader.read_all().",
+        )
 
     def count_records(self, verbose: int = 0) -> int:
         """Count the rows, or the persons if there is a unit.
@@ -700,11 +722,6 @@ def open_table(
     """
     sample_weight = accept_column(sample_weight, "sample_weight")
     X, y, named = accept_table(X, empty=empty), accept_column(y), has_names(X)
-    check(
-        type(X).__name__ != "RecordBatchReader",
-        "A RecordBatchReader can be read only once, but a fit may read its table more "
-        "than once. Pass reader.read_all() or a Parquet file.",
-    )
     schema = toml_files.accept_schema(schema)
     if isinstance(y, str):
         schema, y = name_target(schema, y, target), None
@@ -760,9 +777,8 @@ def open_table(
         "fit requires y to be passed, but the target y is None and no schema names "
         "its column.",
     )
-    text = isinstance(X, (str, PathLike)) and Path(X).suffix.lower() in TEXT_FILES
     check(
-        discovers or not text,
+        discovers or not readers.is_text_file(X),
         "A text file does not state the types of its columns. Pass a schema. "
         "skdp.schema_template writes a template, and skdp.discover finds a schema.",
     )

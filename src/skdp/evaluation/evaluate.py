@@ -415,6 +415,7 @@ def evaluate(
         engine=model.engine if engine is None else engine,
         n_threads=model.n_threads,
     )
+    opened.check_once("the scores", counts=neighbours != "add-remove")
     public_rows = asked.count_public(opened, verbose)
     record = asked.open_record(public_rows, opened.unit_name, [MODEL_IS_PUBLIC])
     # The rows of a person together count as at most one row, and often as less. Their

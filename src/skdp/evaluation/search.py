@@ -511,6 +511,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             engine=model.engine,
             n_threads=model.n_threads,
         )
+        opened.check_once("the fits", "the scores")
         rows = asked.count_public(opened)
         delta = asked.choose_delta(rows)
         stop = self._choose_stop(len(candidates), delta, asked.ledger is not None)

@@ -125,10 +125,10 @@ def batches(
     Parameters
     ----------
     table : frame, table, mapping, array, sparse matrix or path
-        A pandas or polars DataFrame, a polars LazyFrame, a pyarrow Table, RecordBatch
-        or RecordBatchReader (or anything else that exports an Arrow stream), a dict of
-        columns, a numpy or scipy sparse matrix whose columns are ``schema.inputs`` in
-        this order, or the path of a CSV or Parquet file.
+        A pandas or polars DataFrame, a polars LazyFrame, a pyarrow Table, RecordBatch,
+        Dataset or RecordBatchReader (or anything else that exports an Arrow stream), a
+        dict of columns, a numpy or scipy sparse matrix whose columns are
+        ``schema.inputs`` in this order, or the path of CSV, Parquet or Feather files.
     schema : Schema
         Public facts about the table. If it has no target, the batches have none.
     target : array, series, list or str, optional

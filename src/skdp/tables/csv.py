@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import math
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from os import PathLike, fspath
-from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numpy as np
 
 from skdp.schema import check
 from skdp.tables.in_order import map_in_order
-from skdp.tables.readers import Cells, Section, Source, import_library, make_slices
+from skdp.tables.locations import (
+    AnyPath,
+    get_name,
+    measure_file,
+    open_bytes,
+    show_path,
+    split_name,
+)
+from skdp.tables.readers import (
+    Cells,
+    Section,
+    Source,
+    hide_errors,
+    import_library,
+    make_slices,
+)
 
 # ---- Find the fields and records of CSV text, as `skdp.tables.csv` defines them
 
@@ -165,49 +182,138 @@ class CSV(PathLike[str]):
     multiline : bool
         Whether a quoted field may contain line ends. An unclosed quote then pulls other
         people's lines into its own record, which ε does not cover.
+    encoding : str
+        The encoding of the text: UTF-8, UTF-16, UTF-32 or one with one byte per
+        character, such as ``"latin-1"`` or ``"cp1252"``. In other encodings, one record
+        could change how the next ones are read.
     """
 
     path: str | PathLike[str]
     multiline: bool = False
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        check(
+            _is_stateless(self.encoding),
+            "encoding must be UTF-8, UTF-16, UTF-32 or an encoding of Python with one "
+            f"byte per character, such as 'latin-1', got {self.encoding!r}.",
+        )
 
     def __fspath__(self) -> str:
         return fspath(self.path)
 
     def __str__(self) -> str:
-        return str(self.path)
+        return show_path(self.path)
+
+
+def _is_stateless(encoding: str) -> bool:
+    """Return whether no character can change how the characters of others are read."""
+    try:
+        found = codecs.lookup(encoding)
+    except (LookupError, TypeError):
+        return False
+    wide = found.name.startswith(("utf-8", "utf-16", "utf-32"))
+    # Python decodes one byte at a time by a table, or without one in these two.
+    module = sys.modules[found.decode.__module__ or "codecs"]
+    one_byte = hasattr(module, "decoding_table") or found.name in ("ascii", "iso8859-1")
+    return wide or one_byte
+
+
+class Recoded(io.RawIOBase):
+    """The text of a file in UTF-8, whatever its own encoding.
+
+    Bytes that are not text in the file's encoding become the character U+FFFD.
+    """
+
+    def __init__(self, file: IO[bytes], encoding: str) -> None:
+        self._file, self._rest = file, b""
+        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+
+    def readable(self) -> bool:
+        """Return that this file can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer with the next bytes, and return their number."""
+        while not self._rest:
+            piece = self._file.read(1 << 20)
+            text = self._decoder.decode(piece, final=not piece)
+            self._rest = text.encode("utf-8", "replace")
+            if not piece:
+                break
+        own = self._rest[: len(buffer)]
+        buffer[: len(own)] = own
+        self._rest = self._rest[len(own) :]
+        return len(own)
+
+    def close(self) -> None:
+        """Close the file itself."""
+        self._file.close()
+        super().close()
+
+
+def _is_plain(given: AnyPath) -> bool:
+    """Return whether the bytes of a file are UTF-8 text, so one can seek in it."""
+    return split_name(given)[1] is None and _find_encoding(given) is None
+
+
+def _find_encoding(given: AnyPath) -> str | None:
+    """Return the encoding of a CSV file, or None for UTF-8."""
+    whole = given.whole if isinstance(given, Section) else given
+    encoding = whole.encoding if isinstance(whole, CSV) else "utf-8"
+    return None if codecs.lookup(encoding).name.startswith("utf-8") else encoding
+
+
+def open_text(given: AnyPath) -> IO[bytes]:
+    """Open a CSV file for reading its text in UTF-8."""
+    file, encoding = open_bytes(given), _find_encoding(given)
+    return file if encoding is None else io.BufferedReader(Recoded(file, encoding))
 
 
 def open_csv(
-    given: str | PathLike[str],
+    given: AnyPath,
     wanted: Sequence[str] | None,
     block_bytes: int | None = None,
 ) -> Source:
     """Open a CSV file."""
-    path, size = Path(given), block_bytes or BLOCK_BYTES
+    name, size = repr(get_name(given)), block_bytes or BLOCK_BYTES
     section = given if isinstance(given, Section) else None
     whole = given if section is None else section.whole
     multiline = isinstance(whole, CSV) and whole.multiline
-    header, start = _read_header(path, size, multiline)
-    check(bool(header.strip()), f"{path.name!r} has no header line.")
+    plain = _is_plain(given)
+    heads = (_read_header(one, size, multiline) for one in [given])
+    # Messages about damaged files may quote them. Only those of the system do not.
+    ((header, start),) = heads if plain else hide_errors(heads, name)
+    check(bool(header.strip()), f"{name} has no header line.")
+    check(
+        b"\0" not in header and _is_utf8(header),
+        f"The header of {name} is not UTF-8. State the encoding of the file: "
+        "skdp.tables.CSV(path, encoding='latin-1'), or --encoding latin-1 on the "
+        "command line. Windows programs also write 'cp1252' and 'utf-16'.",
+    )
     check(
         b"\r" not in header,
-        f"Lines of {path.name!r} must end with a line feed, not a carriage return.",
+        f"Lines of {name} must end with a line feed, not a carriage return.",
     )
-    check(b"\0" not in header, f"{path.name!r} must be a text file in UTF-8.")
-    check(_is_utf8(header), f"The header of {path.name!r} is not UTF-8.")
     names, delimiter = _split_header(header, wanted)
 
-    stop = path.stat().st_size
-    if section is not None:
-        with path.open("rb") as opened:
+    stop: float = measure_file(given) if plain else math.inf
+    if section is not None and plain:
+        with open_text(given) as opened:
             stop = _find_line(opened, max(start, section.stop))
             start = _find_line(opened, max(start, section.first))
     reached, length = 0, max(1, stop - start)
 
-    def read_blocks() -> Iterator[bytes]:
-        with path.open("rb") as file:
-            file.seek(start)
+    def read_text() -> Iterator[bytes]:
+        with open_text(given) as file:
+            if plain:
+                file.seek(start)
+            else:
+                file.read(start)
             yield from cut_blocks(file, delimiter, size, multiline, stop - start)
+
+    def read_blocks() -> Iterator[bytes]:
+        return hide_errors(read_text(), name)
 
     def parse_blocks(at: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         def parse(block: bytes) -> tuple[int, list[Any]]:
@@ -239,20 +345,20 @@ def open_csv(
         kinds=["unknown"] * len(names),
         read=read,
         count=count,
-        share=lambda: reached / length,
+        share=(lambda: reached / length) if plain else None,
     )
 
 
-def split_csv(given: str | PathLike[str], most: float) -> list[Section]:
+def split_csv(given: AnyPath, most: float) -> list[Section]:
     """Split a file into sections of about `most` bytes.
 
     Each line belongs to the section in which it begins. A file whose records may span
     several lines is not split, because a section alone does not show where its records
-    begin.
+    begin. Neither is one that must be decompressed or decoded from its start.
     """
-    size = Path(given).stat().st_size
-    multiline = isinstance(given, CSV) and given.multiline
-    n_sections = 1 if multiline else max(1, round(size / most))
+    size = measure_file(given)
+    whole = not _is_plain(given) or (isinstance(given, CSV) and given.multiline)
+    n_sections = 1 if whole else max(1, round(size / most))
     edges = [size * i // n_sections for i in range(n_sections + 1)]
     return [Section(given, *pair, pair[1] - pair[0]) for pair in pairwise(edges)]
 
@@ -392,17 +498,18 @@ def _read_with_arrow(
     return [column.combine_chunks() for column in found.columns]
 
 
-def _read_header(path: Path, size: int, multiline: bool) -> tuple[bytes, int]:
+def _read_header(path: AnyPath, size: int, multiline: bool) -> tuple[bytes, int]:
     """Return the header line (without a BOM) and the offset of the next line."""
-    with path.open("rb") as file:
-        skipped = 3 if file.read(3) == b"\xef\xbb\xbf" else 0
-        file.seek(skipped)
-        head = b""
-        while piece := file.read(size):
+    with open_text(path) as file:
+        first = file.read(3)
+        skipped = 3 if first == b"\xef\xbb\xbf" else 0
+        head, piece = b"", first[skipped:] + file.read(size)
+        while piece:
             head += piece
             check(
                 len(head) <= LONGEST_HEADER + size,
-                f"The header line of {path.name!r} does not end. Is a quote unclosed?",
+                f"The header line of {get_name(path)!r} does not end. Is a quote "
+                "unclosed?",
             )
             if not multiline and b"\n" in piece:
                 end = head.index(b"\n")
@@ -410,6 +517,7 @@ def _read_header(path: Path, size: int, multiline: bool) -> tuple[bytes, int]:
             for match in match_fields(head, b",") if multiline else ():
                 if match[3] in LINE_ENDS:
                     return head[: match.start(3)], skipped + match.end()
+            piece = file.read(size)
     return head, skipped + len(head)
 
 

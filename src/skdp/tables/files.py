@@ -1,24 +1,38 @@
-"""Read Parquet files, and folders of files."""
+"""Read Parquet and Feather files, and folders of files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from glob import glob, has_magic
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from skdp.privacy.encoding import Coded
 from skdp.schema import InputError, check
 from skdp.tables import frames, readers
+from skdp.tables.cells import MISSING
 from skdp.tables.csv import CSV
+from skdp.tables.locations import (
+    Address,
+    AnyPath,
+    get_name,
+    is_address,
+    list_names,
+    measure_file,
+    open_for_arrow,
+    show_path,
+    walk_partitions,
+)
 from skdp.tables.readers import (
     Cells,
+    Kind,
     Section,
     Source,
+    count_cells,
     count_rows,
     find_positions,
     hide_errors,
@@ -32,11 +46,10 @@ from skdp.tables.readers import (
 BUFFER = 1 << 20
 
 
-def open_parquet(given: str | PathLike[str], wanted: Sequence[str] | None) -> Source:
+def open_parquet(given: AnyPath, wanted: Sequence[str] | None) -> Source:
     """Open a Parquet file."""
-    path = Path(given)
     parquet = import_library("pyarrow.parquet")
-    (about,) = hide_errors(_read_facts(parquet, path), f"{path.name!r}")
+    (about,) = hide_errors(_read_facts(parquet, given), f"{get_name(given)!r}")
     schema, groups = about
     own = range(len(groups))
     if isinstance(given, Section):
@@ -46,7 +59,12 @@ def open_parquet(given: str | PathLike[str], wanted: Sequence[str] | None) -> So
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         names = [schema.names[position] for position in at]
         # By default the whole file would stay in memory until its end is read.
-        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER) as opened:
+        # In an object store, one request for much is faster than many for little.
+        ahead = {"pre_buffer": is_address(given), "buffer_size": BUFFER}
+        with (
+            open_for_arrow(given) as file,
+            parquet.ParquetFile(file, **ahead) as opened,
+        ):
             batches = _read_batches(opened, names, rows, own)
             yield from frames.read_batches(batches, range(len(at)), rows)
         # Otherwise Arrow would keep tens of megabytes for later use.
@@ -56,28 +74,27 @@ def open_parquet(given: str | PathLike[str], wanted: Sequence[str] | None) -> So
     return Source(names=schema.names, kinds=kinds, read=read, n_rows=n_rows)
 
 
-def split_parquet(given: str | PathLike[str], most: float) -> list[Section]:
+def split_parquet(given: AnyPath, most: float) -> list[Section]:
     """Split a file into sections of about `most` bytes, each of whole row groups."""
-    path = Path(given)
-    found = _read_facts(import_library("pyarrow.parquet"), path)
-    ((_, groups),) = hide_errors(found, f"{path.name!r}")
+    found = _read_facts(import_library("pyarrow.parquet"), given)
+    ((_, groups),) = hide_errors(found, f"{get_name(given)!r}")
     # Row groups state their sizes before compression. Scale them to the file's size.
     sizes = np.array([size for _, size in groups], float)
-    sizes *= path.stat().st_size / max(1.0, sizes.sum())
+    sizes *= measure_file(given) / max(1.0, sizes.sum())
     first, sections = 0, []
     for stop in range(1, len(sizes) + 1):
         own = float(sizes[first:stop].sum())
         if own >= most or stop == len(sizes):
-            sections.append(Section(path, first, stop, own))
+            sections.append(Section(given, first, stop, own))
             first = stop
-    return sections or [Section(path, 0, 0, 0.0)]
+    return sections or [Section(given, 0, 0, 0.0)]
 
 
 def _read_facts(
-    parquet: Any, path: Path
+    parquet: Any, path: AnyPath
 ) -> Iterator[tuple[Any, list[tuple[int, int]]]]:
     """Yield one pair: the file's schema, and the rows and bytes of each row group."""
-    with parquet.ParquetFile(path) as file:
+    with open_for_arrow(path) as opened, parquet.ParquetFile(opened) as file:
         groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
         sizes = [(group.num_rows, group.total_byte_size) for group in groups]
         yield file.schema_arrow, sizes
@@ -114,31 +131,125 @@ def _join_batches(batches: list[Any]) -> Any:
     return import_library("pyarrow").Table.from_batches(batches).unify_dictionaries()
 
 
+# ---- Read Feather files, which hold Arrow's record batches
+
+
+def open_feather(given: AnyPath, wanted: Sequence[str] | None) -> Source:
+    """Open a Feather file of version 2, which is an Arrow IPC file."""
+    (schema,) = hide_errors(_read_schema(given), f"{get_name(given)!r}")
+
+    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+        ipc = import_library("pyarrow.ipc")
+        own = sorted(set(at))
+        options = ipc.IpcReadOptions(included_fields=own)
+        with open_for_arrow(given) as file:
+            opened = ipc.open_file(file, options=options)
+            batches = map(opened.get_batch, range(opened.num_record_batches))
+            yield from frames.read_batches(batches, [own.index(i) for i in at], rows)
+
+    return frames.make_arrow_source(schema, read, None)
+
+
+def _read_schema(path: AnyPath) -> Iterator[Any]:
+    """Yield the schema of a Feather file."""
+    with open_for_arrow(path) as file:
+        yield import_library("pyarrow.ipc").open_file(file).schema
+
+
+def split_feather(given: AnyPath, most: float) -> list[Section]:
+    """Return the whole file as one section."""
+    return [Section(given, 0, 0, measure_file(given))]
+
+
 # ---- Read all files of a directory, or all that match a pattern, as one table
 #
 # The order and the types of columns may differ from file to file, because columns are
-# found by their names. The rows are in the order of the files' names.
+# found by their names. The rows are in the order of the files' names. Directories such
+# as ``year=2024`` in the directory hold the rows of which the column "year" is 2024.
 
 
-def list_files(given: str | PathLike[str]) -> list[PathLike[str]] | None:
+@dataclass(frozen=True)
+class PartitionFile(PathLike[str]):
+    """A file of a partitioned directory, with the cells that its path stands for.
+
+    Attributes
+    ----------
+    file : path
+        The file or a section of it.
+    cells : tuple of (str, str or None)
+        The name of each column in the path, and the cell of all rows of the file.
+    """
+
+    file: PathLike[str]
+    cells: tuple[tuple[str, str | None], ...]
+
+    @property
+    def size(self) -> float:
+        """The number of bytes of a section."""
+        assert isinstance(self.file, Section)
+        return self.file.size
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.file)
+
+
+def list_files(given: AnyPath) -> list[PathLike[str]] | None:
     """Return the files of a directory or of a pattern such as ``data/*.parquet``.
 
-    Return None if `given` is anything else. Files whose names begin with a dot or an
-    underscore are left out. Programs that write directories of Parquet files use such
-    names for metadata.
+    Return None if `given` is anything else.
     """
-    path = os.fspath(given)
-    if os.path.isdir(path):
-        found = [os.path.join(path, name) for name in os.listdir(path)]
-    elif has_magic(path) and not os.path.lexists(path):
-        found = glob(path)
-    else:
+    if list_names(given) is None:
         return None
-    names = sorted(one for one in found if os.path.basename(one)[0] not in "._")
-    check(bool(names), f"There are no files in {path!r}.")
+    found = list(walk_partitions(given))
+    check(bool(found), f"There are no files in {show_path(given)!r}.")
+    columns = {tuple(name for name, _ in cells) for _, cells in found}
+    check(
+        len(columns) == 1,
+        f"All files of {show_path(given)!r} must be in directories of the same columns "
+        "(the names before the equals sign).",
+    )
+    files = []
+    for name, cells in found:
+        file = replace_path(given, name)
+        files.append(PartitionFile(file, cells) if cells else file)
+    return files
+
+
+def replace_path(given: AnyPath, path: str) -> PathLike[str]:
+    """Return another path, with the options and partitions that `given` has."""
+    if isinstance(given, PartitionFile):
+        return replace(given, file=replace_path(given.file, path))
     if isinstance(given, CSV):
-        return [replace(given, path=name) for name in names]
-    return [Path(name) for name in names]
+        return replace(given, path=path)
+    return Address(path) if is_address(path) else Path(path)
+
+
+def open_partition(given: PartitionFile, wanted: Sequence[str] | None) -> Source:
+    """Open a file, with one more column for each directory that it is in."""
+    source = readers.open_file(given.file, wanted)
+    width = len(source.kinds)
+
+    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+        own = [position for position in at if position < width]
+        for cells in source.read(own or [0], rows):
+            n_rows, found = count_cells(cells[0]), iter(cells)
+            yield [
+                next(found) if position < width else fill(position - width, n_rows)
+                for position in at
+            ]
+
+    def fill(index: int, n_rows: int) -> Coded:
+        cell = given.cells[index][1]
+        code = MISSING if cell is None else 0
+        return Coded(np.full(n_rows, code, np.int8), [] if cell is None else [cell])
+
+    kinds: list[Kind] = ["unknown"] * len(given.cells)
+    return replace(
+        source,
+        names=[*(source.names or ()), *(name for name, _ in given.cells)],
+        kinds=[*source.kinds, *kinds],
+        read=read,
+    )
 
 
 def open_folder(files: Sequence[PathLike[str]], wanted: Sequence[str] | None) -> Source:
@@ -154,7 +265,7 @@ def open_folder(files: Sequence[PathLike[str]], wanted: Sequence[str] | None) ->
             try:
                 at = find_positions(own.names or (), needed)
             except InputError as error:
-                raise InputError(f"In {Path(file).name!r}: {error}") from None
+                raise InputError(f"In {get_name(file)!r}: {error}") from None
             yield from own.read(at, rows)
 
     def count() -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -38,22 +39,7 @@ def open_arrow(given: Any, wanted: Sequence[str] | None) -> Source:
             cut = given.slice(part.start, part.stop - part.start)
             yield [read_arrow(cut.column(position)) for position in at]
 
-    return _make_arrow_source(given.schema, read, given.num_rows)
-
-
-def open_arrow_reader(given: Any, wanted: Sequence[str] | None) -> Source:
-    """Open a RecordBatchReader, which can be read only once."""
-
-    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
-        return read_batches(iter(given), at, rows)
-
-    return _make_arrow_source(given.schema, read, None)
-
-
-def open_arrow_stream(given: Any, wanted: Sequence[str] | None) -> Source:
-    """Open anything that supports the Arrow stream protocol, such as a query."""
-    opened = import_library("pyarrow").RecordBatchReader.from_stream(given)
-    return replace(open_arrow_reader(opened, wanted), ordered=False)
+    return make_arrow_source(given.schema, read, given.num_rows)
 
 
 def read_batches(
@@ -67,16 +53,26 @@ def read_batches(
 
 
 def read_arrow(given: Any) -> Any:
-    """Return an Array or a ChunkedArray as one Array."""
-    if not hasattr(given, "combine_chunks"):
+    """Return an Array or a ChunkedArray as one Array, in the type it is stored in."""
+    if hasattr(given, "combine_chunks"):
+        given = given.chunk(0) if given.num_chunks == 1 else given.combine_chunks()
+        return read_arrow(given)
+    # Databases have types that Arrow lacks, such as numbers with any digits. They are
+    # extensions of types that it has.
+    if not hasattr(given, "storage"):
         return given
-    whole = given.chunk(0) if given.num_chunks == 1 else given.combine_chunks()
-    return read_arrow(whole)
+    if getattr(given.type, "extension_name", None) == "arrow.uuid":
+        cells: list[bytes | None] = given.storage.to_pylist()
+        texts = [None if one is None else str(UUID(bytes=one)) for one in cells]
+        return import_library("pyarrow").array(texts, "string")
+    return read_arrow(given.storage)
 
 
 def find_arrow_kind(type_: Any) -> Kind:
     """Return the kind of a column according to its Arrow type."""
     types = import_library("pyarrow.types")
+    if hasattr(type_, "storage_type"):
+        return find_arrow_kind(type_.storage_type)
     if types.is_boolean(type_):
         return "truth"
     if types.is_floating(type_):
@@ -140,11 +136,12 @@ def to_codes(given: Any, levels: Levels) -> AnyArray:
     return np.full(len(given), MISSING, levels.kind)
 
 
-def _make_arrow_source(
+def make_arrow_source(
     schema: Any,
     read: Callable[[Sequence[int], int], Iterator[list[Cells]]],
     n_rows: int | None,
 ) -> Source:
+    """Return a source of columns whose types are those of an Arrow schema."""
     kinds = [find_arrow_kind(field.type) for field in schema]
     return Source(names=schema.names, kinds=kinds, read=read, n_rows=n_rows)
 

@@ -11,10 +11,9 @@ import importlib.util
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from scipy.sparse import issparse
 
 from skdp.schema import InputError, check
+from skdp.tables.locations import COMPRESSIONS, AnyPath, is_file, show_path, split_name
 
 Kind = Literal["number", "float", "text", "truth", "category", "other", "unknown"]
 """The kind of a column according to its type; no cell is read.
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Source:
-    """A table that is read slice by slice. A stream can be read only once.
+    """A table that is read slice by slice.
 
     Attributes
     ----------
@@ -62,6 +62,8 @@ class Source:
         Whether each `read` returns the rows in the same order. A query does not promise
         that. Its rows can only be joined with what is in the same batch, and never by
         their position.
+    once : bool
+        Whether the table can be read only once.
     """
 
     names: Sequence[str] | None
@@ -71,6 +73,7 @@ class Source:
     count: Callable[[], int] | None = None
     share: Callable[[], float] | None = None
     ordered: bool = True
+    once: bool = False
 
 
 Reader = Callable[[Any, Sequence[str] | None], Source]
@@ -85,7 +88,8 @@ TABLES: Mapping[tuple[str, str], str] = {
     ("polars", "DataFrame"): "frames:open_polars",
     ("polars", "LazyFrame"): "frames:open_lazy",
     ("pyarrow", "RecordBatch"): "frames:open_arrow",
-    ("pyarrow", "RecordBatchReader"): "frames:open_arrow_reader",
+    ("pyarrow", "Dataset"): "streams:open_dataset",
+    ("pyarrow", "RecordBatchReader"): "streams:open_stream",
     ("pyarrow", "Table"): "frames:open_arrow",
     ("scipy", "_spbase"): "arrays:open_sparse",
     ("skdp", "PlacedTable"): "placed:open_placed",
@@ -110,8 +114,13 @@ FILES: Mapping[str, str] = {
     ".tsv": "csv:open_csv",
     ".parquet": "files:open_parquet",
     ".pq": "files:open_parquet",
+    ".feather": "files:open_feather",
+    ".arrow": "files:open_feather",
 }
 """Readers of files, by extension."""
+
+TEXT_FILES = (".csv", ".tsv")
+"""Extensions of text files. They do not state types, and may be compressed."""
 
 
 def is_in_memory(table: Any) -> bool:
@@ -134,15 +143,26 @@ def open_source(table: Any, wanted: Sequence[str] | None = None) -> Source:
     """Open a table of any kind; `wanted` names the columns that will be read."""
     where = _find_reader(table, TABLES)
     if where is None and hasattr(table, "__arrow_c_stream__"):
-        where = "frames:open_arrow_stream"
+        where = "streams:open_stream"
     check(
         where is not None,
-        "A table must be a pandas or polars frame, a pyarrow table, a dict of columns, "
-        "a 2-D array, a sparse matrix or the path of CSV or Parquet files, got "
-        f"{type(table).__name__}.",
+        "A table must be a pandas or polars frame, a pyarrow table or data set, a "
+        "query that exports an Arrow stream (such as connection.sql(...) of DuckDB), a "
+        "dict of columns, a 2-D array, a sparse matrix or the path of CSV, Parquet or "
+        f"Feather files, got {type(table).__name__}.",
     )
     reader: Reader = _load(str(where))
     return reader(table, wanted)
+
+
+def is_path(table: Any) -> bool:
+    """Return whether a table is the path of a file or directory."""
+    return isinstance(table, (str, PathLike))
+
+
+def is_text_file(table: Any) -> bool:
+    """Return whether a table is the path of a text file, whose cells have no types."""
+    return is_path(table) and split_name(table)[0] in TEXT_FILES
 
 
 def check_path(given: Any) -> list[PathLike[str]] | None:
@@ -150,37 +170,39 @@ def check_path(given: Any) -> list[PathLike[str]] | None:
 
     Return the files of a folder, or None if the path is that of one file.
     """
-    path = Path(given)
+    shown = show_path(given)
     check(
-        not os.path.isfile(path / "model.json"),
-        f"{str(path)!r} is a saved model, not a table.",
+        not os.path.isfile(os.path.join(given, "model.json")),
+        f"{shown!r} is a saved model, not a table.",
     )
     from skdp.tables.files import list_files  # not at the top: it imports this module
 
     files = list_files(given)
     if files is not None:
         for one in files:
-            _find_file_reader(Path(one))
+            _find_file_reader(one)
         return files
     check(
-        bool(path.suffix) or path.exists(),
-        f"There is no file or directory {str(path)!r}.",
+        bool(split_name(given)[0]) or is_file(given),
+        f"There is no file or directory {shown!r}.",
     )
-    _find_file_reader(path)
-    check(path.is_file(), f"There is no file {str(path)!r}.")
+    _find_file_reader(given)
+    check(is_file(given), f"There is no file {shown!r}.")
     return None
 
 
 def open_file(given: Any, wanted: Sequence[str] | None) -> Source:
     """Open a file with the reader for the file's extension, or a folder of files."""
-    from skdp.tables.files import open_folder
+    from skdp.tables.files import PartitionFile, open_folder, open_partition
 
+    if isinstance(given, PartitionFile):
+        return open_partition(given, wanted)
     # Paths are checked before a file is opened, so a file of another kind in a folder
     # is reported before hours of reading.
     files = check_path(given)
     if files is not None:
         return open_folder(files, wanted)
-    reader: Reader = _load(_find_file_reader(Path(given)))
+    reader: Reader = _load(_find_file_reader(given))
     return reader(given, wanted)
 
 
@@ -208,19 +230,27 @@ class Section(PathLike[str]):
         return os.fspath(self.whole)
 
 
-def split_file(given: PathLike[str], most: float) -> list[Section]:
+def split_file(given: PathLike[str], most: float) -> list[Any]:
     """Split a file into sections of about `most` bytes, if the format allows it."""
-    module, reader = _find_file_reader(Path(given)).split(":")
+    from skdp.tables.files import PartitionFile
+
+    if isinstance(given, PartitionFile):
+        return [replace(given, file=one) for one in split_file(given.file, most)]
+    module, reader = _find_file_reader(given).split(":")
     split = reader.replace("open_", "split_")  # open_csv and split_csv, and so on
-    sections: list[Section] = _load(f"{module}:{split}")(given, most)
+    sections: list[Any] = _load(f"{module}:{split}")(given, most)
     return sections
 
 
-def _find_file_reader(path: Path) -> str:
-    where = FILES.get(path.suffix.lower())
+def _find_file_reader(path: AnyPath) -> str:
+    ending, compression = split_name(path)
+    where = FILES.get(ending)
+    if compression is not None and ending not in TEXT_FILES:
+        where = None  # the others have compression of their own
     check(
         where is not None,
-        f"The file name must end in {', '.join(FILES)}, got {str(path)!r}.",
+        f"The file name must end in {', '.join(FILES)}, got {show_path(path)!r}. Text "
+        f"files may be compressed ({', '.join(COMPRESSIONS)} after .csv).",
     )
     return str(where)
 
