@@ -402,7 +402,7 @@ def test_messages_hide_what_an_address_holds(bucket, monkeypatch):
     refuse(f"{start}/*.csv{options}", "Patterns are for files of this machine")
     refuse(f"{start}/t.csv?no=1", "could not be opened")
     refuse("none://u:password@x/t.csv", r"'none://…/t\.csv' could not be opened")
-    monkeypatch.setattr(locations, "_connect", lambda address: (None, address))
+    monkeypatch.setattr(locations, "_open_system", lambda address: (None, address))
     refuse(f"{start}/t.csv{options}", r"'s3://…/t\.csv' could not be reached")
 
 

@@ -68,7 +68,7 @@ def split_name(path: AnyPath) -> tuple[str, str | None]:
 
 
 @cache
-def _connect(address: str) -> tuple[Any, str]:
+def _open_system(address: str) -> tuple[Any, str]:
     """Return the file system of an address, and the path of the file there."""
     from skdp.tables.readers import import_library
 
@@ -86,9 +86,9 @@ def _connect(address: str) -> tuple[Any, str]:
     return system, path
 
 
-def _describe(path: AnyPath) -> tuple[Any, Any]:
+def _find_info(path: AnyPath) -> tuple[Any, Any]:
     """Return the file system of an address, and what it says about the file."""
-    system, inner = _connect(os.fspath(path))
+    system, inner = _open_system(os.fspath(path))
     failed = False
     try:
         found = system.get_file_info(inner)
@@ -105,13 +105,13 @@ def _describe(path: AnyPath) -> tuple[Any, Any]:
 def is_file(path: AnyPath) -> bool:
     """Return whether there is such a file."""
     if is_address(path):
-        return bool(_describe(path)[1].is_file)
+        return bool(_find_info(path)[1].is_file)
     return os.path.isfile(path)
 
 
 def measure_file(path: AnyPath) -> int:
     """Return the number of bytes of a file."""
-    return _describe(path)[1].size if is_address(path) else os.path.getsize(path)
+    return _find_info(path)[1].size if is_address(path) else os.path.getsize(path)
 
 
 def make_absolute(path: AnyPath) -> str:
@@ -125,7 +125,7 @@ def open_for_arrow(path: AnyPath) -> Any:
 
     if not is_address(path):
         return import_library("pyarrow").OSFile(os.fspath(path))
-    system, found = _describe(path)
+    system, found = _find_info(path)
     return system.open_input_file(found.path)
 
 
@@ -167,7 +167,7 @@ def list_names(path: AnyPath) -> list[str] | None:
 def _list_address(path: AnyPath) -> list[str] | None:
     from skdp.tables.readers import import_library
 
-    system, found = _describe(path)
+    system, found = _find_info(path)
     fs = import_library("pyarrow.fs")
     if found.type != fs.FileType.Directory:
         return None
