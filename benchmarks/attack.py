@@ -55,8 +55,9 @@ Cells hold missing values, infinities, denormals, 1e308, unknown levels and text
 record that differs often sits in a corner of what the schema allows, because that is \
 where the sensitivity is reached. Randomness that meets records outside of a release \
 has its own comparison: batches, the exponential mechanism, the tilt of an objective, \
-and thresholds for categories. `tests/attack/watch.py` says how each is compared. Run \
-time and memory are not compared.
+and thresholds for categories. `tests/attack/watch.py` says how each is compared. \
+Three in ten tables of persons return their rows in another order, and in other \
+batches, at each read, as a query may. Run time and memory are not compared.
 
 A name with parentheses is a solver that was called with options of its own, one \
 without is the same solver behind an estimator. A pair is *refused* if both runs raise \

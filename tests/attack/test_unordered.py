@@ -36,6 +36,7 @@ ENTRIES = {
     "exposure": lambda t: (
         skdp.PoissonRegressor(schema=COUNTS, **FIXED).fit(t, exposure="days").weights_
     ),
+    "fit of what is found": lambda t: _fit_what_is_found(t).weights_,
     "curves": lambda t: skdp.AdditiveClassifier(schema=SCHEMA, **FIXED).fit(t).weights_,
     "discover": lambda t: str(
         skdp.discover(t, epsilon=9.0, unit="who", random_state=1)
@@ -51,6 +52,13 @@ def _fit(table, **given):
     return skdp.LogisticRegression(epsilon=9.0, schema=SCHEMA, **FIXED).fit(
         table, **given
     )
+
+
+def _fit_what_is_found(table):
+    """Fit without a schema: a query has no target beside it, so it is named."""
+    given = {"epsilon": 9.0, "target": "ill", "unit": "who", "random_state": 1}
+    found = skdp.discover(table, **given).schema
+    return skdp.LogisticRegression(epsilon=9.0, schema=found, **FIXED).fit(table)
 
 
 def _search(table):

@@ -72,9 +72,23 @@ def test_rows_of_every_table_are_counted(table):
     assert (folds_of(seeded, table) == folds_of(seeded)).all()
 
 
-def test_a_query_has_no_positions():
-    with pytest.raises(ValueError, match="must be in memory, got a LazyFrame"):
-        next(skdp.RandomFolds(3).split(pl.from_pandas(FRAME).lazy()))
+QUERIES = {
+    "polars.LazyFrame": lambda: pl.from_pandas(FRAME).lazy(),
+    # Both of these have a length and a shape, which they compute when they are asked.
+    "duckdb.DuckDBPyRelation": lambda: (
+        pytest.importorskip("duckdb").from_arrow(pa.table(FRAME))
+    ),
+    "dask.DataFrame": lambda: (
+        pytest.importorskip("dask.dataframe").from_pandas(FRAME, npartitions=2)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_has_no_positions(name):
+    table = QUERIES[name]()
+    with pytest.raises(ValueError, match=f"must be in memory, got {name}"):
+        next(skdp.RandomFolds(3).split(table))
 
 
 def test_no_rows_have_folds():

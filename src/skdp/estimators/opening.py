@@ -215,7 +215,8 @@ def name_target(schema: Schema | None, name: str, target: Any) -> Schema:
     check(
         schema is not None,
         f"y is the string {name!r}. To name a column of the table, describe it in a "
-        f"schema: Schema({{...}}, target=({name!r}, ...)). Without a schema, pass the "
+        f"schema: Schema({{...}}, target=({name!r}, ...)), or find a schema with "
+        f"skdp.discover(df, target={name!r}, epsilon=...). Without a schema, pass the "
         f"column itself: fit(df.drop(columns=[{name!r}]), df[{name!r}]).",
     )
     assert schema is not None

@@ -99,9 +99,10 @@ class RandomFolds:
         if isinstance(X, dict):
             X = next(iter(X.values()))
         check(
-            hasattr(X, "shape") or hasattr(X, "__len__"),
-            "Folds are positions of rows, so the table must be in memory, got a "
-            f"{type(X).__name__}. Read it into a frame first.",
+            readers.is_in_memory(X),
+            "Folds are positions of rows, so the table must be in memory, got "
+            f"{type(X).__module__.partition('.')[0]}.{type(X).__name__}. Read it into "
+            "a frame first.",
         )
         n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
         noise = Randomness(self.random_state)

@@ -124,11 +124,14 @@ TEXT_FILES = (".csv", ".tsv")
 
 
 def is_in_memory(table: Any) -> bool:
-    """Return whether a table is in memory, rather than a file or a stream.
+    """Return whether a table is in memory, rather than a file, a query or a stream.
 
     The encoded records of such a table take less memory than the table itself.
     """
-    return hasattr(table, "__len__") and not isinstance(table, str)
+    # A query may have a length, which it computes when it is asked.
+    reader = _find_table_reader(table) or ""
+    elsewhere = reader.startswith("streams:") or hasattr(table, "__dask_graph__")
+    return hasattr(table, "__len__") and not isinstance(table, str) and not elsewhere
 
 
 def is_copied(table: Any) -> bool:
@@ -141,9 +144,7 @@ def is_copied(table: Any) -> bool:
 
 def open_source(table: Any, wanted: Sequence[str] | None = None) -> Source:
     """Open a table of any kind; `wanted` names the columns that will be read."""
-    where = _find_reader(table, TABLES)
-    if where is None and hasattr(table, "__arrow_c_stream__"):
-        where = "streams:open_stream"
+    where = _find_table_reader(table)
     check(
         where is not None,
         "A table must be a pandas or polars frame, a pyarrow table or data set, a "
@@ -153,6 +154,13 @@ def open_source(table: Any, wanted: Sequence[str] | None = None) -> Source:
     )
     reader: Reader = _load(str(where))
     return reader(table, wanted)
+
+
+def _find_table_reader(table: Any) -> str | None:
+    where = _find_reader(table, TABLES)
+    if where is None and hasattr(table, "__arrow_c_stream__"):
+        return "streams:open_stream"
+    return where
 
 
 def is_path(table: Any) -> bool:
