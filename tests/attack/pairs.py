@@ -82,9 +82,10 @@ def inferred(table):
         name: [None if isinstance(cell, complex) else cell for cell in column]
         for name, column in cells.items()
     }
+    if "id" in kept:
+        kept["id"] = pd.Series(kept["id"], dtype=object)
     try:
-        frame = pd.DataFrame(kept)
-        return frame.astype({"id": object}) if "id" in kept else frame
+        return pd.DataFrame(kept)
     except OverflowError:  # of old versions of pandas, for large integers
         return pd.DataFrame(kept, dtype=object)
 

@@ -12,7 +12,8 @@ What a library merged before skdp sees it cannot be undone. Read as floats, "3.1
 "3.10" are one id, and so are "12e3" and "12000", or two integers of 17 digits. A column
 of floats is therefore refused as a unit (`refuse_floats`). The remedy is to read ids as
 text, as skdp itself does if it gets the path of a CSV file. Types in memory are taken
-as public. Integers and strings may be of any length.
+as public, in columns of Python objects the type of each cell. Integers and strings may
+be of any length.
 
 A cell has no id if it is empty, blank, nan, None, or one of the usual strings for
 missing cells, such as "NA". It is always safe to treat a cell as missing, because the
