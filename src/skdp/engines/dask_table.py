@@ -35,7 +35,7 @@ from skdp.tables import arrays, readers
 from skdp.tables.batches import Exposure, check_rows
 from skdp.tables.files import list_files, replace_path
 from skdp.tables.ids import GIVEN, Ids
-from skdp.tables.locations import is_file, make_absolute, measure_file, show_path
+from skdp.tables.locations import get_name, is_file, make_absolute, measure_file
 from skdp.tables.placed import PlacedColumn, PlacedTable, Read
 from skdp.tables.readers import Source, count_rows
 
@@ -328,7 +328,7 @@ def place_files(
         files = [replace_path(given, os.fspath(given))]
     readers.open_file(files[0], None)  # refuses a file that is not there
     for file in files:
-        check(is_file(file), f"There is no file {show_path(file)!r}.")
+        check(is_file(file), f"There is no file {get_name(file)!r}.")
     sizes = [measure_file(file) for file in files]
     threads = sum(cluster.find_workers().values())
     most = max(LEAST_BYTES, sum(sizes) / (PARTITIONS * threads))

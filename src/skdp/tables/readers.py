@@ -21,7 +21,14 @@ import numpy.typing as npt
 from scipy.sparse import issparse
 
 from skdp.schema import InputError, check
-from skdp.tables.locations import COMPRESSIONS, AnyPath, is_file, show_path, split_name
+from skdp.tables.locations import (
+    COMPRESSIONS,
+    AnyPath,
+    get_name,
+    is_file,
+    show_path,
+    split_name,
+)
 
 Kind = Literal["number", "float", "text", "truth", "category", "other", "unknown"]
 """The kind of a column according to its type; no cell is read.
@@ -255,9 +262,10 @@ def _find_file_reader(path: AnyPath) -> str:
     where = FILES.get(ending)
     if compression is not None and ending not in TEXT_FILES:
         where = None  # the others have compression of their own
+    # The directories of a partitioned table are named after cells, so none is shown.
     check(
         where is not None,
-        f"The file name must end in {', '.join(FILES)}, got {show_path(path)!r}. Text "
+        f"The file name must end in {', '.join(FILES)}, got {get_name(path)!r}. Text "
         f"files may be compressed ({', '.join(COMPRESSIONS)} after .csv).",
     )
     return str(where)
