@@ -1,10 +1,11 @@
 """Plant mistakes, one at a time, and see which test catches each.
 
 Most of them would break privacy. A mistake is a file of ``tests/mutants``: a function,
-a text of it, and what takes its place. The test that caught it last time is run first.
-Each is planted in a copy of the source and the tests, and its tests are run there until
-one fails. The same tests pass without it: they run first, all of them, in a copy that
-nothing is planted in. A mistake that no test catches makes the exit code 1.
+a text of it, and what takes its place. Each is planted in a copy of the source and the
+tests, and its tests are run there until one fails, first the one that failed last time.
+Then all tests that failed are run in a copy that nothing is planted in. One that fails
+there too has caught nothing, and its mistakes are tried again without it. A mistake
+that no test catches makes the exit code 1.
 
 Run ``python benchmarks/mutants.py [--only NAME ...] [--jobs 2] [--write]``. With
 ``--write`` the results enter ``mutants.csv`` and ``mutants.md`` in ``docs/evidence``.
@@ -196,20 +197,18 @@ def _recall(name: str) -> str:
         )
 
 
-def fail_without(bugs: list[Bug], healthy: Path, jobs: int, bar: Progress) -> list[str]:
-    """Tests that fail in a copy without any mistake; there should be none."""
-    asked = dict.fromkeys(test for bug in bugs for test in bug.tests)
-    files = {
-        str(path.relative_to(healthy)): None
-        for test in asked
-        if (healthy / test).is_dir()
-        for path in sorted((healthy / test).glob("test_*.py"))
-    }
-    files |= {test: None for test in asked if not (healthy / test).is_dir()}
+def fail_without(tests: set[str], healthy: Path, jobs: int, bar: Progress) -> list[str]:
+    """Those of some tests that fail in a copy without any mistake."""
+    files: dict[str, list[str]] = {}
+    for test in sorted(tests):
+        files.setdefault(test.partition("::")[0], []).append(test)
     task = bar.add_task("without bugs", total=len(files))
     sick: list[str] = []
     with ThreadPoolExecutor(jobs) as pool:
-        futures = {pool.submit(run_tests, healthy, (test,)): test for test in files}
+        futures = {
+            pool.submit(run_tests, healthy, tuple(own)): file
+            for file, own in files.items()
+        }
         for future in as_completed(futures):
             code, printed = future.result()
             sick += failures(printed)
@@ -273,10 +272,18 @@ def main() -> int:
         copied(ROOT, healthy)
         for bug in bugs:
             bug.plant(healthy / "src" / "skdp")
-        sick = fail_without(bugs, healthy, given.jobs, bar)
-        for test in sick:
-            console.print(f"left out, fails without any bug: {test}", markup=False)
-        results = _all_tried(bugs, healthy, folder, sick, given.jobs, bar, given.log)
+        found: dict[str, Found] = {}
+        sick: list[str] = []
+        left = bugs
+        while left:
+            found |= _try_all(left, healthy, folder, sick, given.jobs, bar, given.log)
+            tests = {found[bug.name].caught for bug in left} - {""}
+            new = fail_without(tests, healthy, given.jobs, bar)
+            for test in new:
+                console.print(f"left out, fails without any bug: {test}", markup=False)
+            left = [bug for bug in left if found[bug.name].caught in new]
+            sick += new
+    results = [found[name] for name in sorted(found)]
     table = Table("bug", "by", "caught by", "seconds")
     for found in results:
         caught = found.caught.removeprefix("tests/") or "NOTHING"
@@ -290,7 +297,7 @@ def main() -> int:
     return int(n_caught < len(results) or bool(sick))
 
 
-def _all_tried(
+def _try_all(
     bugs: list[Bug],
     healthy: Path,
     folder: Path,
@@ -298,23 +305,23 @@ def _all_tried(
     jobs: int,
     bar: Progress,
     log: Path | None,
-) -> list[Found]:
-    """Try all mistakes, some at a time, those that take all of `FAST` first."""
-    results = []
+) -> dict[str, Found]:
+    """Try mistakes, some at a time, those that take all of `FAST` first."""
+    results = {}
     task = bar.add_task("planted", total=len(bugs))
     with ThreadPoolExecutor(jobs) as pool:
         order = sorted(bugs, key=lambda bug: bug.tests != FAST)
         futures = [pool.submit(tried, bug, healthy, folder, sick) for bug in order]
         for future in as_completed(futures):
             found, printed = future.result()
-            results.append(found)
+            results[found.name] = found
             if log is not None:
                 log.mkdir(parents=True, exist_ok=True)
                 (log / f"{found.name}.txt").write_text(printed, encoding="utf-8")
             caught = found.caught or "caught by NOTHING"
             bar.console.print(f"{found.name}: {caught}", markup=False)
             bar.advance(task)
-    return sorted(results, key=lambda found: found.name)
+    return results
 
 
 if __name__ == "__main__":

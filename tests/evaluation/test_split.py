@@ -75,11 +75,11 @@ def test_rows_of_every_table_are_counted(table):
 QUERIES = {
     "polars.LazyFrame": lambda: pl.from_pandas(FRAME).lazy(),
     # Both of these have a length and a shape, which they compute when they are asked.
-    "duckdb.DuckDBPyRelation": lambda: (
-        pytest.importorskip("duckdb").from_arrow(pa.table(FRAME))
+    "duckdb.DuckDBPyRelation": lambda: pytest.importorskip("duckdb").from_arrow(
+        pa.table(FRAME)
     ),
-    "dask.DataFrame": lambda: (
-        pytest.importorskip("dask.dataframe").from_pandas(FRAME, npartitions=2)
+    "dask.DataFrame": lambda: pytest.importorskip("dask.dataframe").from_pandas(
+        FRAME, npartitions=2
     ),
 }
 
