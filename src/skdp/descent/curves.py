@@ -107,8 +107,9 @@ def choose_curves(
             if asked == "auto":
                 asked = chosen
                 if chosen is not None and shares:
-                    asked = place_knots(column, shares[name], chosen)
-            columns[name] = replace(column, knots=asked)
+                    asked = place_knots(column.narrow(), shares[name], chosen)
+            used = column if asked is None else column.narrow()
+            columns[name] = replace(used, knots=asked)
     reasons = []
     if names:
         carried = f"{rows:,.0f} rows per unit of noise"

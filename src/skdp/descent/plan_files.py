@@ -34,6 +34,7 @@ class GroupForm(Form, frozen=True, kw_only=True):
     axes: tuple[int, ...] = ()
     scale: float = 1.0
     sides: tuple[tuple[int, int], ...] = ()
+    inner: tuple[float, float] = (0.0, 1.0)
 
 
 class LayoutForm(Form, frozen=True, kw_only=True):
@@ -104,6 +105,8 @@ def _write_layout(layout: Layout) -> dict[str, Any]:
                 del group[name]
         if group["scale"] == 1.0:
             del group["scale"]
+        if group["inner"] == (0.0, 1.0):
+            del group["inner"]
     return state
 
 

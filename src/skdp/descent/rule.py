@@ -635,13 +635,21 @@ def make_penalty(
 ) -> ElasticNet:
     """Return the penalty alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²).
 
-    The intercept is not penalised.
+    The intercept is not penalised. Here w are the weights of numbers on the scale on
+    which rows have length one (`Group.inner`), so a generous range is not penalised
+    more than a tight one. Only a ridge is used with such a scale.
     """
     _check_penalty(alpha, l1_ratio)
     if isinstance(alpha, str):
         alpha = LIGHT_ODDS_RIDGE if loss.n_classes else LIGHT_RIDGE
+    penalised = layout.penalised
+    if layout.clips is not None:
+        check(l1_ratio == 0, "An ℓ₁ penalty requires numbers without a fill.")
+        filled = np.array([group.inner != (0.0, 1.0) for group in layout.groups])
+        scales = np.where(filled[layout.group_of], layout.scales, 1.0)
+        penalised = penalised / scales**2
     return ElasticNet(
-        l1=alpha * l1_ratio, l2=alpha * (1 - l1_ratio), penalised=layout.penalised
+        l1=alpha * l1_ratio, l2=alpha * (1 - l1_ratio), penalised=penalised
     )
 
 

@@ -611,17 +611,22 @@ class CompiledEngine:
         return self._known_programs[key]
 
     def gram(self) -> BigInts:
-        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
-        order = NumbersFirst(self._slots)
-        steps = [matrix_kernels.add_pairs]
+        """Return the same Gram matrix as `ReferenceEngine.gram`."""
+        order, clips = NumbersFirst(self._slots), self.records.layout.clips
+        steps = [] if clips is None else [matrix_kernels.clip_numbers]
+        steps += [matrix_kernels.add_pairs]
         steps += [matrix_kernels.add_hat_pairs] if order.hats else []
         walk = self._make_walk(order, order.choose_sizes(), steps)
         flush = matrix_kernels.flush_pairs.address
+        ends = np.zeros(0)
+        if clips is not None:
+            ends = np.ascontiguousarray(clips[:, order.dense], np.float64)
 
         def work(share: Ranges) -> npt.NDArray[np.int64]:
             total = np.zeros((order.count, order.count), np.int64)
             sums = np.zeros(total.shape)
             addresses = {"result": sums.ctypes.data, "total": total.ctypes.data}
+            addresses["clips"] = ends.ctypes.data
             walk(share, flush, width=order.count, **addresses)
             return total
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from typing import Any
@@ -340,6 +340,14 @@ def slice_rows(parts: list[Any], lengths: list[int], rows: slice) -> FloatArray:
             found.append(piece.toarray() if hasattr(piece, "toarray") else piece)
         start += length
     return np.concatenate(found).astype(np.float64)
+
+
+def _clip_lines(lines: Any, clips: IntArray | None, at: Any) -> Any:
+    """Clip each line of an array, which belongs to coordinates `at`, as `gram` does."""
+    if clips is None:
+        return lines
+    low, high = cupy.asarray(clips[:, at, None], lines.dtype)
+    return cupy.clip(lines, low, high)
 
 
 def find_address(array: Any) -> int:
@@ -732,12 +740,15 @@ class CudaEngine:
 
     def _list_grams(self) -> Iterator[tuple[Slab, Any]]:
         """Yield Gram matrices of parts of slabs, and the slab of each part."""
+        clips = self._places.layout.clips
         if self._products.can_add_up():
             for _, slab in self._on_gpu():
-                yield slab, self._products.add_up(slab)
+                numbers = _clip_lines(slab.numbers, clips, self._places.numbers)
+                yield slab, self._products.add_up(replace(slab, numbers=numbers))
             return
         for _, slab, rows in self._tiles(self._places.layout.n_features):
             block = self._block(slab, rows)
+            block = _clip_lines(block, clips, slice(None))
             yield slab, cupy.asnumpy(block @ block.T)
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[Any]:

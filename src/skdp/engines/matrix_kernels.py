@@ -77,6 +77,9 @@ class Tile(NamedTuple):
         `Metric.limits`, and that of the addresses of each chunk's caps (int32).
     total
         For Gram matrices, the address of the output, int64 (width, width).
+    clips
+        For Gram matrices of clipped numbers, the address of the smallest and the
+        largest value of each number, float64 (2, n_numbers).
     """
 
     dense: int
@@ -94,6 +97,7 @@ class Tile(NamedTuple):
     limits: int = 0
     caps: int = 0
     total: int = 0
+    clips: int = 0
 
 
 N_WORDS = len(Tile._fields)
@@ -113,6 +117,7 @@ N_WORDS = len(Tile._fields)
     LIMITS,
     CAPS,
     TOTAL,
+    CLIPS,
 ) = range(N_WORDS)
 
 # The operations that read write n rows of a group into a tile, starting with row
@@ -237,6 +242,17 @@ def compile_readers(kinds: Iterable[int]) -> npt.NDArray[np.int64]:
 
 # The operations below work on the n rows of a tile, which begin with row `first` of the
 # chunk. They have the same arguments, some of which most operations do not use.
+
+
+@operation(integers=True)
+def clip_numbers(tile: int, n: int, chunk: int, first: int, _: int, __: int) -> None:
+    """Clip each number of a tile to its own range (see `Layout.clips`)."""
+    own = carray(_int64(tile), N_WORDS)
+    dense = carray(_float64(own[DENSE]), (n, own[N_NUMBERS]))
+    clips = carray(_float64(own[CLIPS]), (2, own[N_NUMBERS]))
+    for i in range(n):
+        for j in range(own[N_NUMBERS]):
+            dense[i, j] = min(max(dense[i, j], clips[0, j]), clips[1, j])
 
 
 @operation(integers=True)
@@ -412,7 +428,7 @@ def walk(
         The lines of each chunk.
     readers : int64 (kinds,)
         The addresses of the operations that read groups, from `compile_readers`.
-    tile : int64 (15,)
+    tile : int64 (16,)
         The `Tile`.
     operations : int64 (m,)
         The addresses of the operations to call.

@@ -131,12 +131,15 @@ class ReferenceEngine:
     def gram(self) -> BigInts:
         """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸.
 
-        Row i has features x_i and counts as share_i parts (`Records.find_share`).
+        Row i has features x_i and counts as share_i parts (`Records.find_share`). If
+        the layout has `clips`, features are clipped to them.
         """
         at = np.arange(self._layout.n_features)
         total = big(np.zeros((len(at), len(at))))
         for index, chunk, rows in self._pieces():
             block = self._expand(index, rows, at)
+            if self._layout.clips is not None:
+                block = np.clip(block, *self._layout.clips)
             total = total + big(block.T @ block) * self.records.find_share(chunk)
         return total
 

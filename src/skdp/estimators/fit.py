@@ -65,8 +65,14 @@ from skdp.estimators.weights import BALANCED, release_balanced_weights, release_
 from skdp.models.losses import Loss
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
-from skdp.privacy.discovery import release_shares
+from skdp.privacy.discovery import N_SHARES, release_shares
 from skdp.privacy.encoding import Records
+from skdp.privacy.look import (
+    describe_finely,
+    find_knot_shares,
+    release_look,
+    use_ranges,
+)
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, Layout, Numeric, Schema, Target, check, name_record
 from skdp.tables.batches import Exposure
@@ -204,6 +210,7 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
         ledger: Any = None,
         engine: str = "auto",
         n_threads: int | None = None,
+        look: bool = True,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -230,6 +237,7 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
         self.ledger = ledger
         self.engine = engine
         self.n_threads = n_threads
+        self.look = look
         self.random_state = random_state
         self.verbose = verbose
 
@@ -310,7 +318,16 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
             if schema is None:
                 schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
                 schema = self._adapt_target(schema) if opened.infers_target else schema
-            if not self._is_described(schema):
+            profile = None
+            if self._looks(schema):
+                seen = read(describe_finely(schema))
+                profile = release_look(seen, schema, record, noise, rows)
+                schema, rows = use_ranges(profile), round(profile.n_rows)
+                if not self._is_described(schema):
+                    shares = find_knot_shares(profile, schema, N_SHARES)
+                    found_curves = self._describe(schema, rows, record, shares=shares)
+                    schema, reasons = found_curves
+            elif not self._is_described(schema):
                 lines = partial(read, draw_lines(schema))
                 found = self._resolve(schema, rows, lines, record, noise)
                 schema, rows, reasons = found
@@ -479,6 +496,12 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
     def _is_described(self, schema: Schema) -> bool:
         """Return whether the schema already fixes all knots and pairs."""
         return not schema.unresolved
+
+    def _looks(self, schema: Schema) -> bool:
+        """Return whether a look comes before the fit."""
+        plain = self.geometry in ("auto", "matrix") and self.solver == OWN
+        plain = plain and self.sampling in ("auto", "full") and self.l1_ratio == 0
+        return plain and self.look and self.epsilon < math.inf and not schema.row_norm
 
     def _find_curves(self, schema: Schema) -> list[str]:
         """Return the names of the numeric columns whose knots are to be chosen."""

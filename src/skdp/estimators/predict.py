@@ -25,6 +25,7 @@ from skdp.schema import (
     level_key,
     split_hats,
 )
+from skdp.schema.columns import clip_to_fill
 from skdp.tables import batches
 
 
@@ -43,7 +44,9 @@ def _add_parts(
 ) -> FloatArray:
     """Return the margins of a batch: the sum of what each column contributes."""
     parts = [
-        column.compute_features(schema.pick_cells(batch.columns, name))
+        column.compute_features(
+            clip_to_fill(column, schema.pick_cells(batch.columns, name))
+        )
         for name, column in schema.columns.items()
     ]
     if schema.row_norm is not None:

@@ -72,6 +72,7 @@ class Kind(StrEnum):
     """
 
     # ---- Before the plan
+    LOOK = "look"
     ROW_COUNT = "row count"
     RANGES = "magnitudes"
     CATEGORIES = "categories"
@@ -314,7 +315,9 @@ class GramPattern:
 
     If `centred`, numeric columns of width one are measured from the middle of their
     range, which is shift_j/2 above its lower end. Such a coordinate is at most 1/2 in
-    magnitude instead of 1, so its square is at most 1/4. The k hats of a curve or
+    magnitude instead of 1, so its square is at most 1/4. A number with an inner part
+    [a, b] (`Group.inner`) is clipped to it, and is measured from the middle of it. It
+    is at most (b - a)/2 in magnitude. The k hats of a curve or
     surface are measured from c = shift_j/2, which is 1/k rounded down to the grid. Hats
     h are not negative and have a sum s ≤ 1, so ‖h‖² ≤ s² and ‖h - c‖² ≤ s² - 2cs + kc².
     This is convex in s, so it is at most the larger of 1 - 2c + kc² and kc².
@@ -349,9 +352,12 @@ class GramPattern:
         single = (kind == "dense") & ~signed & (np.bincount(group)[group] == 1)
         hats, width = kind == "hats", np.bincount(group)[group]
         centre = np.where(hats, grid.FEATURE_ONE // width / grid.FEATURE_ONE, 0.0)
-        centre[single] = 0.5
+        low, high = np.array([g.inner for g in layout.groups]).T[:, group]
+        middle = np.rint((low + high) * grid.FEATURE_ONE) / (2 * grid.FEATURE_ONE)
+        centre[single] = middle[single]
         centre *= centred and one.any() and layout.row_norm is None
-        most = np.where(single & (centre > 0), 0.25, 1.0)
+        half = np.maximum(high - middle, middle - low)
+        most = np.where(single & (centre > 0), half**2, 1.0)
         lost = width * centre**2
         most[hats] = np.maximum(1.0 - 2.0 * centre + lost, lost)[hats]
         squared = layout.squared_norm(np.arange(d), most * scale**2) ** 2

@@ -79,6 +79,11 @@ class Numeric:
         middle of the range. `missing` cannot be combined with `indicator`.
     indicator : bool
         Whether missing values have a separate coordinate instead of a default value.
+    fill : (float, float), optional
+        The part of the range that nearly all rows fill, for a straight line. Effects
+        are shrunk and described on the scale of this part, the Gram matrix is computed
+        from values clipped to it, and predictions clip values to it. A look at the
+        table finds it (`skdp.descent.look`). The default is the whole range.
     """
 
     low: float
@@ -88,6 +93,7 @@ class Numeric:
     missing: float | None = None
     indicator: bool = False
     knots: int | Sequence[float] | Literal["auto"] | None = None
+    fill: tuple[float, float] | None = None
     #: Number of knots, or None if there are no knots or `knots` is "auto".
     n_knots: int | None = fact()
     #: How a cell is stored: as values, as the number of a bin, or as a position.
@@ -102,6 +108,10 @@ class Numeric:
     default: float = fact()
     #: The length by which values above `low` are divided, on the column's scale.
     span: float = fact()
+    #: The ends of `fill`, or of the range if there is none.
+    ends: tuple[float, float] = fact()
+    #: These ends on the scaled range [0, 1].
+    inner: tuple[float, float] = fact()
 
     def __post_init__(self) -> None:
         ends = {name: getattr(self, name) for name in ("low", "high", "missing")}
@@ -165,6 +175,31 @@ class Numeric:
             "missing cannot be combined with indicator=True, got "
             f"missing={self.missing}.",
         )
+        vars(self).update(ends=(low, high), inner=(0.0, 1.0))
+        if self.fill is not None:
+            self._set_fill(self.fill)
+
+    def _set_fill(self, given: Sequence[float]) -> None:
+        """Check the part of the range that rows fill, and set what follows from it."""
+        check(len(given) == 2, f"fill must be a pair (low, high), got {given!r}.")
+        check_numbers("fill", low=given[0], high=given[1])
+        fill = (float(given[0]), float(given[1]))
+        check(
+            self.low <= fill[0] < fill[1] <= self.high,
+            f"fill must be a part of [low, high] = [{self.low}, {self.high}], got "
+            f"{fill}.",
+        )
+        check(
+            self.knots is None and self.bins is None and not self.indicator,
+            "fill requires a straight line, without knots, bins or indicator.",
+        )
+        check(
+            fill[0] <= self.default <= fill[1],
+            f"missing must be in fill = {fill}, got {self.default}.",
+        )
+        ends = self.rescale(np.array(fill))[0].tolist()
+        check(ends[0] < ends[1], f"fill is too short, got {fill}.")
+        vars(self).update(fill=fill, ends=fill, inner=(ends[0], ends[1]))
 
     signed = False
     title: ClassVar[str] = "numeric"
@@ -172,6 +207,8 @@ class Numeric:
     def describe(self) -> str:
         """Describe the range and how cells are encoded, without the title."""
         words = [f"{self.low:g} to {self.high:g}"]
+        if self.fill is not None:
+            words += [f"filled from {self.fill[0]:.4g} to {self.fill[1]:.4g}"]
         words += ["log scale"] if self.scale == "log" else []
         words += [f"{self.bins} bins"] if self.bins is not None else []
         knots = self.knots if isinstance(self.knots, str) else self.n_knots
@@ -185,6 +222,16 @@ class Numeric:
             return self.rescale(np.array(self.knots))[0]
         return np.linspace(0.0, 1.0, self.n_knots or 2)
 
+    def narrow(self) -> Numeric:
+        """Return the column with the part that rows fill as its range.
+
+        A logarithmic scale keeps its lower end, which determines its shape.
+        """
+        if self.fill is None:
+            return self
+        low = self.low if self.scale == "log" else self.fill[0]
+        return replace(self, low=low, high=self.fill[1], fill=None)
+
     def choose_knots(self, n_knots: int) -> Numeric:
         """Return the column with `n_knots` knots.
 
@@ -193,7 +240,7 @@ class Numeric:
         new knots are equally spaced on the scaled range.
         """
         if not isinstance(self.knots, tuple):
-            return replace(self, knots=n_knots)
+            return replace(self.narrow(), knots=n_knots)
         n_knots = min(n_knots, len(self.knots))
         ranks = np.linspace(0.0, len(self.knots) - 1.0, n_knots)[1:-1]
         inner = np.interp(ranks, np.arange(len(self.knots)), self.place_knots())
@@ -388,6 +435,16 @@ class Categorical:
 
 
 Target = Numeric | Categorical
+
+
+def clip_to_fill(column: Column, cells: Any) -> Any:
+    """Clip floats (n,) to the part of a range that rows fill, before a prediction.
+
+    Beyond it, a line is not supported by rows. Cells of other columns are returned
+    unchanged.
+    """
+    fill = column.fill if isinstance(column, Numeric) else None
+    return cells if fill is None else np.clip(np.asarray(cells, np.float64), *fill)
 
 
 def check_knots(knots: object) -> None:

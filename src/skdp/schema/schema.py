@@ -29,6 +29,8 @@ from skdp.schema.validation import (
 )
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+#: The number 1 in units of 2⁻¹⁴, in which rows are encoded.
+GRID_ONE = 1 << 14
 
 # ---- Describe which coordinates each column fills in an encoded row, and their norms
 
@@ -46,7 +48,8 @@ class Group:
       `skdp.schema.columns.split_hats` computes the few coordinates that are not zero.
 
     The coordinates of codes and hats are not negative, and their sum is at most one.
-    `scale` is the factor by which a matrix geometry multiplies the coordinates. `sides`
+    `scale` is the factor by which a matrix geometry multiplies the coordinates. `inner`
+    is the part of [0, 1] to which it clips a single number for its Gram matrix. `sides`
     has one entry for a curve, two for a pair, and none for other columns. Each entry
     has two numbers: how many coordinates the side has, and how many of these are knots.
     The knots come first and are in order.
@@ -60,6 +63,7 @@ class Group:
     axes: tuple[int, ...] = ()
     scale: float = 1.0
     sides: tuple[tuple[int, int], ...] = ()
+    inner: tuple[float, float] = (0.0, 1.0)
     #: Number of coordinates.
     width: int = fact()
     #: The largest number of coordinates of a row that are not zero.
@@ -69,7 +73,16 @@ class Group:
 
     def __post_init__(self) -> None:
         width = len(self.labels)
+        single = self.kind == "dense" and width == 1 and not self.signed
+        inner = (float(self.inner[0]), float(self.inner[1]))
+        wide = (inner[1] - inner[0]) * GRID_ONE >= 2
+        check(
+            0 <= inner[0] < inner[1] <= 1 and wide and (single or inner == (0.0, 1.0)),
+            "Only a single number has an inner part, which must be a part of [0, 1] "
+            f"and not shorter than the grid, got {inner}.",
+        )
         vars(self).update(
+            inner=inner,
             width=width,
             n_entries=width if self.kind == "dense" else 1 << len(self.axes),
             coordinates=_lock(np.arange(self.start, self.start + width)),
@@ -92,6 +105,19 @@ def _make_again(made: Group | Layout) -> tuple[Any, ...]:
     """
     given = {one.name: getattr(made, one.name) for one in fields(made) if one.init}
     return partial(type(made), **given), ()
+
+
+def _find_clips(groups: Sequence[Group]) -> IntArray | None:
+    """Return `Layout.clips`. The ends are rounded to the grid, towards the middle."""
+    if all(group.inner == (0.0, 1.0) for group in groups):
+        return None
+    ends = np.full((2, sum(group.width for group in groups)), 0, np.int64)
+    ends[0], ends[1] = -GRID_ONE, GRID_ONE  # whatever the coordinate can be
+    for group in groups:
+        if group.inner != (0.0, 1.0):
+            low, high = (end * GRID_ONE for end in group.inner)
+            ends[:, group.start] = math.ceil(low), math.floor(high)
+    return _lock(ends)
 
 
 def name_record(unit: Any) -> str:
@@ -120,6 +146,9 @@ class Layout:
     blocks: tuple[IntArray, ...] = fact()
     #: The scale of each coordinate's group, shape (n_features,), read-only.
     scales: FloatArray = fact()
+    #: The ends of each coordinate's `inner` part in units of 2⁻¹⁴, shape (2,
+    #: n_features), read-only, or None if no group has such a part.
+    clips: IntArray | None = fact()
     #: One for each penalised coordinate, and zero for the intercept, read-only.
     penalised: FloatArray = fact()
     #: A bound on Σ_j abs(x_j) that holds for all encoded rows x.
@@ -137,6 +166,7 @@ class Layout:
             group_of=_lock(group_of),
             blocks=tuple(group.coordinates for group in groups),
             scales=_lock(scales[group_of]),
+            clips=_find_clips(groups),
             penalised=_lock(penalised[group_of]),
             absolute_sum=sum(reach),
         )
@@ -435,8 +465,9 @@ class Schema:
                     labels=labels,
                     signed=column.signed,
                     axes=column.axes,
-                    scale=column.scale if isinstance(column, Pair) else 1.0,
+                    scale=_find_scale(column),
                     sides=column.sides,
+                    inner=column.inner if isinstance(column, Numeric) else (0.0, 1.0),
                 )
             )
             start += len(labels)
@@ -446,6 +477,16 @@ class Schema:
                 Group(name="intercept", kind="ones", start=start, labels=label)
             )
         return Layout(groups=tuple(groups), row_norm=self.row_norm, unit=self.unit_name)
+
+
+def _find_scale(column: Column) -> float:
+    """Return a pair's scale, or the scale on which the rows of a number have length 1.
+
+    Of all numbers, only those with a `fill` have a scale other than 1.
+    """
+    if isinstance(column, Numeric):
+        return 1.0 / (column.inner[1] - column.inner[0])
+    return column.scale if isinstance(column, Pair) else 1.0
 
 
 def _count_letters(name: object, column: Column) -> int:

@@ -91,6 +91,7 @@ class NumericForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="numeri
     missing: int | float | None = None
     indicator: bool = False
     knots: int | str | list[float] | None = None
+    fill: list[float] | None = None
 
 
 class CategoricalForm(

@@ -201,12 +201,14 @@ def list_skgd(given: Given) -> list[Expected]:
 def _bound_centred(group: Group) -> float:
     """Return the largest squared norm of a column's coordinates after centring.
 
-    A number in [0, 1] is at most ½ from the middle. The w hats of a curve or pair have
+    A number in [a, b] is at most (b - a)/2 from the middle, which is rounded to the
+    grid. The w hats of a curve or pair have
     a sum s ≤ 1 and a squared norm of at most s². Subtracting c from each of them lowers
     this bound by 2cs - wc². The result is convex in s, so s = 0 or s = 1 is the worst.
     """
     if group.kind == "dense":
-        return 0.25 if group.width == 1 and not group.signed else 1.0
+        single = group.width == 1 and not group.signed
+        return (group.inner[1] - group.inner[0]) ** 2 / 4 if single else 1.0
     if group.kind == "hats":
         c = (2**14 // group.width) / 2**14
         return max((s - c) ** 2 + (group.width - 1) * c * c for s in (0.0, 1.0))

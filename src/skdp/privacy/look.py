@@ -1,0 +1,593 @@
+"""Look at a table before a fit: release what its rows fill, and derive a profile.
+
+A schema says what a value may be. How much of that the rows fill is private. The look
+reads the table once and releases noisy counts: for each number, the rows in bins of its
+public range; for each category, its rows; for a numeric target, bins too. If the rows
+of a column fill a small part of its range, a second release has finer bins there.
+Everything else in this file is post-processing of these counts.
+
+The counts of a *family* belong to one column. A record adds at most one to each family.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from skdp.privacy import accountant, grid, queries
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Records
+from skdp.privacy.mechanism import Released, release
+from skdp.privacy.queries import Kind
+from skdp.privacy.randomness import Randomness
+from skdp.schema import (
+    Categorical,
+    Column,
+    FloatArray,
+    IntArray,
+    Numeric,
+    Pair,
+    Schema,
+    Target,
+    count_in_words,
+)
+
+#: Share of the budget (of μ²) of a look. Each of its two releases has half of it.
+LOOK_SHARE = 0.05
+#: Number of equal bins of a range, and of the part that the finer release looks at.
+BINS = 32
+#: The finer release looks at a column if its rows fill at most this share of the range.
+CONCENTRATED = 0.5
+#: The finer release has so many bins inside that a bin of even rows has this many
+#: standard deviations of noise, but at least 4 and at most `BINS` bins.
+FINER_NOISE = 2.0
+#: Weight of a family in the noise of a release, relative to a number's. A larger weight
+#: means less noise.
+LEVELS_WEIGHT, TARGET_WEIGHT = 0.25, 2.0
+#: Share of the first release that is spent on the number of records, if it is private.
+COUNT_SHARE = 0.2
+#: The price, in nats of the width of a range, of leaving all rows outside. A range is
+#: made narrower by a share s of itself for at most a share s / `PRICE` of the rows.
+PRICE = 22.0
+#: Standard deviations of noise that are added to the share of rows outside.
+DOUBT = 0.5
+#: Rows that are zero are seen if their share is this many standard deviations of noise,
+#: and so are those that are not.
+SEEN = 4.0
+#: A line may be fitted to values this many widths of the filled part beyond its ends.
+#: The largest of these numbers is chosen for which rows outside the filled part add at
+#: most `EXCESS` of its variance. Values further away are clipped.
+ROOMS, EXCESS = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0), 0.3
+#: A numeric target keeps room for this many widths.
+TARGET_ROOM = 3.0
+
+# ---- Count the cells of each column in fine bins, exactly and in one pass
+
+
+#: Number of fine bins of a range.
+FINE = 1 << 14
+#: Numbers are read as positions on a curve with this many intervals, because positions
+#: are stored with more bits than numbers.
+INTERVALS = 64
+FINE_SHIFT = int(math.log2(INTERVALS * grid.FEATURE_ONE // FINE))
+
+
+def describe_finely(schema: Schema) -> Schema:
+    """Return the schema as which a look reads the table, without curves and pairs."""
+    columns: dict[str, Column] = {}
+    for name, column in schema.columns.items():
+        if isinstance(column, Numeric) and column.bins is None:
+            column = Numeric(
+                column.low,
+                column.high,
+                column.scale,
+                knots=INTERVALS + 1,
+                indicator=True,
+            )
+        if not isinstance(column, Pair):
+            columns[name] = column
+    return replace(schema, columns=columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """The counts of one column: fine bins of a number, or categories.
+
+    A number has two further counts: of the cells that are exactly zero, which are in
+    none of the bins, and of the missing cells. A column of categories has one further
+    count, of the missing and unknown cells.
+
+    Attributes
+    ----------
+    name : str
+        The name of the column. It is empty for the target.
+    column : Numeric or Categorical
+        Its description in the user's schema.
+    """
+
+    name: str
+    column: Numeric | Categorical
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the counts are those of a number in bins of its range."""
+        return isinstance(self.column, Numeric) and self.column.bins is None
+
+    @property
+    def size(self) -> int:
+        """How many counts there are."""
+        return FINE + 2 if self.is_number else self.column.width + 1
+
+    def count(self, stored: IntArray) -> IntArray:
+        """Count the rows of a chunk, given as positions, codes or a target's units."""
+        if not self.is_number:
+            return np.bincount(np.ravel(stored), minlength=self.size)
+        units = np.ravel(stored).astype(np.int64)
+        steps = FINE << FINE_SHIFT if self.name else grid.FEATURE_ONE
+        bins = np.minimum(units * FINE // steps, FINE - 1)
+        zero = self._find_zero(steps)
+        bins[units == zero] = FINE
+        bins[units > steps] = FINE + 1
+        return np.bincount(bins, minlength=self.size)
+
+    def _find_zero(self, steps: int) -> int:
+        """Return the stored value of the number zero, or -1 if it is out of range."""
+        zero = find_zero(self.column)
+        if zero is None:
+            return -1
+        return math.floor(zero * steps) if self.name else round(zero * steps)
+
+
+def list_families(schema: Schema) -> list[Family]:
+    """Return the families of a schema, and last that of its target."""
+    found = [
+        Family(name=name, column=column)
+        for name, column in schema.columns.items()
+        if isinstance(column, (Numeric, Categorical))
+    ]
+    return [*found, Family(name="", column=schema.target_column)]
+
+
+def count_cells(records: Records, families: Sequence[Family]) -> IntArray:
+    """Return all counts of all families, and last the number of records.
+
+    `Records.find_share` gives the number of parts that each row counts as.
+    """
+    places = {group.name: at for at, group in enumerate(records.layout.groups)}
+    total = np.zeros(sum(one.size for one in families) + 1, np.int64)
+    for chunk in records.chunks:
+        target = chunk.target
+        if not families[-1].is_number:  # a row without a known class has no weight
+            target = np.where(chunk.weight > 0, target, families[-1].column.width)
+        counts = [
+            one.count(chunk.parts[places[one.name]] if one.name else target)
+            for one in families
+        ]
+        counts.append(np.array([len(chunk.target)]))
+        total += np.concatenate(counts) * records.find_share(chunk)
+    return total
+
+
+# ---- Release the counts, with noise that covers all columns together
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Histogram:
+    """Noisy counts of a number in bins of its public range.
+
+    Attributes
+    ----------
+    edges : float64 (bins + 1,)
+        The edges of the bins on the scaled range [0, 1].
+    shares : float64 (bins,)
+        The estimated share of all rows in each bin, without the cells that are zero.
+    noisy : float64 (bins,)
+        The same as released, divided by the number of rows.
+    zeros, missing : float
+        The estimated shares of the rows that are exactly zero and that are missing.
+    error : float
+        The standard deviation of the noise in one share.
+    """
+
+    edges: FloatArray
+    shares: FloatArray
+    noisy: FloatArray
+    zeros: float
+    missing: float
+    error: float
+
+    def spread(self, edges: FloatArray) -> FloatArray:
+        """Return the shares of rows between other edges, as if bins were even."""
+        heights = np.append(0.0, np.cumsum(self.shares))
+        return np.diff(np.interp(edges, self.edges, heights))
+
+    def find_quantile(self, level: float, zero: float | None) -> float:
+        """Return a quantile of the known cells on the scaled range.
+
+        `zero` is where the cells that are zero lie, if the range contains zero.
+        """
+        edges, shares = self.edges, self.shares
+        heights = np.append(0.0, np.cumsum(shares))
+        if zero is not None and self.zeros > 0:
+            before = float(np.interp(zero, edges, heights))
+            at = int(np.searchsorted(edges, zero))
+            edges = np.insert(edges, at, [zero, zero])
+            heights = np.concatenate(
+                [heights[:at], [before, before + self.zeros], heights[at:] + self.zeros]
+            )
+        return float(np.interp(level * heights[-1], heights, edges))
+
+
+def release_counts(
+    exact: Sequence[IntArray],
+    weights: Sequence[float],
+    share: float,
+    query: str,
+    one: int,
+    noise: Randomness,
+    record: PrivacyRecord,
+) -> Released:
+    """Release several families of counts at once, for a `share` of the budget.
+
+    The noise of a family is proportional to 1/√w, where w is its weight.
+
+    Notes
+    -----
+    **Guarantee.** For all neighbouring tables, the counts, divided by their shapes
+    1/√w, differ by at most `sensitivity` in Euclidean norm. A record adds nonnegative
+    integers with a sum of at most `one` to each family, and all rows of a person
+    together add no more. So it changes family f by at most 1 in the units of the
+    release, and all families together by at most √(Σ w_f) after the division. Two
+    records' contributions form at most a right angle, so replacing one costs √2.
+    """
+    shape = np.repeat(1.0 / np.sqrt(weights), [len(part) for part in exact])
+    changes = queries.count_changes(record.neighbours)
+    asked = queries.BoundedSum(
+        queries.big(np.concatenate(exact)),
+        1.0 / one,
+        shape,
+        grid.round_up(math.sqrt(changes * math.fsum(weights))),
+        Kind.LOOK,
+        query,
+    )
+    z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
+    return release(
+        replace(asked, n_columns=len(exact)), z, noise, record
+    )
+
+
+def find_zero(column: Column) -> float | None:
+    """Return where the number zero lies on a column's scaled range, or None."""
+    if not isinstance(column, Numeric) or not column.low <= 0 <= column.high:
+        return None
+    return float(replace(column, fill=None).rescale(np.zeros(1))[0][0])
+
+
+def project(noisy: FloatArray, total: float = 1.0) -> FloatArray:
+    """Return the nearest nonnegative numbers with a given sum.
+
+    Noise in empty bins is removed by this, and no bin needs a threshold.
+    """
+    falling = np.sort(noisy)[::-1]
+    excess = (np.cumsum(falling) - total) / np.arange(1, len(noisy) + 1)
+    last = int(np.flatnonzero(falling > excess)[-1])
+    return np.maximum(noisy - excess[last], 0.0)
+
+
+# ---- Choose the part of a range that the rows fill
+
+
+def choose_fill(found: Histogram, zero: float | None) -> tuple[float, float]:
+    """Return the part of the scaled range [0, 1] in which a number is used.
+
+    It minimises log(width) + `PRICE` · (share of rows outside)/√s. Here s is the share
+    of rows that are neither zero nor missing. Rows that are exactly zero say little
+    about the width that the others fill, but zero is inside if there are such rows. The
+    more noise there is, the more rows are assumed to be outside. `zero` is where zero
+    lies on the scaled range, or None.
+    """
+    edges, shares = found.edges, found.noisy
+    heights = np.append(0.0, np.cumsum(shares))
+    whole = float(found.shares.sum())
+    if whole <= SEEN * found.error:  # noise hides all rows that are not zero
+        return 0.0, 1.0
+    low, high = np.triu_indices(len(edges), 1)
+    inside = heights[high] - heights[low]
+    n_inside = high - low
+    n_outside = len(shares) - n_inside
+    # Two independent estimates of the share outside, of which the better counts more:
+    # what is missing inside, and what is seen outside.
+    trust = n_inside / len(shares)
+    outside = (1.0 - trust) * (whole - inside) + trust * (heights[-1] - inside)
+    noise = found.error * np.sqrt(n_outside * trust)
+    outside = np.maximum(outside, 0.0) + DOUBT * noise
+    outside = np.where(n_outside > 0, outside, 0.0)
+    cost = np.log(edges[high] - edges[low]) + PRICE * outside / math.sqrt(whole)
+    if zero is not None and found.zeros > SEEN * found.error:
+        cost[(edges[low] > zero) | (edges[high] < zero)] = math.inf
+    best = int(np.argmin(cost))
+    return float(edges[low[best]]), float(edges[high[best]])
+
+
+def choose_room(found: Histogram, low: float, high: float) -> float:
+    """Return how far beyond [low, high] a line is fitted, in units of its width.
+
+    The Gram matrix is computed from rows clipped to [low, high], but gradients are not.
+    If the rows outside had too large a part in the variance, steps would be too long.
+    """
+    middles = (found.edges[:-1] + found.edges[1:]) / 2
+    width = high - low
+    clipped = np.clip(middles, low, high)
+    mean = float(found.shares @ clipped) / max(float(found.shares.sum()), 1e-9)
+    variance = float(found.shares @ (clipped - mean) ** 2)
+    far = np.where(middles < low, found.edges[:-1], found.edges[1:])
+    outside = (middles < low) | (middles > high)
+    for room in ROOMS:
+        ends = np.clip(far, low - room * width, high + room * width)
+        added = np.where(outside, (ends - mean) ** 2 - (clipped - mean) ** 2, 0.0)
+        noise = DOUBT * found.error * float(np.linalg.norm(added))
+        if float(found.shares @ added) + noise <= EXCESS * variance:
+            break
+    return room
+
+
+def choose_finer_edges(low: float, high: float, error: float) -> IntArray:
+    """Return the edges of the finer bins: even inside, and wider and wider outside.
+
+    The larger the noise in a share is, the fewer bins there are.
+    """
+    start, stop = round(low * FINE), round(high * FINE)
+    bins = min(max(int(1.0 / max(FINER_NOISE * error, 1e-9)), 4), BINS)
+    width = max((stop - start) // bins, 1)
+    inner = [*range(start, stop, width), stop]
+    steps = [max((stop - start) >> 2, 1) << k for k in range(20)]
+    below = np.maximum(start - np.cumsum(steps), 0)
+    above = np.minimum(stop + np.cumsum(steps), FINE)
+    edges = np.unique([0, *below, *inner, *above, FINE])
+    return edges
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Profile:
+    """What a look found: the number of records, and what each column's rows fill.
+
+    Attributes
+    ----------
+    schema : Schema
+        The schema whose ranges were looked at. Its ranges are limits.
+    n_rows : float
+        The released or public number of records.
+    histograms : mapping
+        The histogram of each number, by the name of the column. The name of the target
+        is empty.
+    levels : mapping
+        The estimated share of rows of each category, and last of the missing and
+        unknown cells, by the name of the column.
+    errors : mapping
+        The standard deviation of the noise in each of these shares.
+    """
+
+    schema: Schema
+    n_rows: float
+    histograms: Mapping[str, Histogram]
+    levels: Mapping[str, FloatArray]
+    errors: Mapping[str, float]
+
+
+def release_look(
+    records: Records,
+    schema: Schema,
+    record: PrivacyRecord,
+    noise: Randomness,
+    n_rows: int | None,
+    share: float = LOOK_SHARE,
+) -> Profile:
+    """Look at a table that was read as `describe_finely` describes it.
+
+    Parameters
+    ----------
+    records : Records
+        The rows.
+    schema : Schema
+        The user's schema.
+    record, noise : PrivacyRecord and Randomness
+        What is charged, and the source of noise.
+    n_rows : int, optional
+        The number of records, or None if it is private. It is then released too.
+    share : float
+        The largest share of the budget (of μ²) that may be spent.
+    """
+    families = list_families(schema)
+    counted = records.add_up(partial(count_cells, families=tuple(families)))
+    ends = np.cumsum([one.size for one in families])
+    *exact, rows = np.split(counted, ends)
+    edges = [
+        np.arange(0, FINE + 1, FINE // BINS) if one.is_number else None
+        for one in families
+    ]
+    asked = [_merge(part, at) for part, at in zip(exact, edges, strict=True)]
+    weights = [_weigh(one) for one in families]
+    if n_rows is None:
+        asked.append(rows)
+        weights.append(COUNT_SHARE / (1 - COUNT_SHARE) * math.fsum(weights))
+    columns = count_in_words(len(schema.columns), "column")
+    query = f"histograms of {columns} and the target"
+    released = release_counts(
+        asked, weights, share / 2, query, records.one, noise, record
+    )
+    sizes = np.cumsum([len(part) for part in asked])
+    values = np.split(released.values, sizes[:-1])
+    errors = [float(one[0]) for one in np.split(released.noise_std, sizes[:-1])]
+    n = float(n_rows) if n_rows is not None else _estimate_total(values, errors)
+    histograms, levels, level_errors = {}, {}, {}
+    for k, one in enumerate(families):
+        if one.is_number:
+            histograms[one.name] = _make_histogram(edges[k], values[k] / n, errors[k] / n)
+        else:
+            levels[one.name] = project(values[k] / n)
+            level_errors[one.name] = errors[k] / n
+    again = []
+    for k, one in enumerate(families):
+        if one.is_number:
+            low, high = choose_fill(histograms[one.name], find_zero(one.column))
+            if high - low <= CONCENTRATED:
+                again.append(k)
+                edges[k] = choose_finer_edges(low, high, errors[k] / n)
+    if again:
+        asked = [_merge(exact[k], edges[k]) for k in again]
+        columns = count_in_words(len(again), "column")
+        released = release_counts(
+            asked,
+            [weights[k] for k in again],
+            share / 2,
+            f"finer histograms of {columns}",
+            records.one,
+            noise,
+            record,
+        )
+        sizes = np.cumsum([len(part) for part in asked])
+        values = np.split(released.values, sizes[:-1])
+        errors = [float(one[0]) for one in np.split(released.noise_std, sizes[:-1])]
+        for k, own, error in zip(again, values, errors, strict=True):
+            found = _make_histogram(edges[k], own / n, error / n)
+            histograms[families[k].name] = found
+    return Profile(
+        schema=schema,
+        n_rows=n,
+        histograms=histograms,
+        levels=levels,
+        errors=level_errors,
+    )
+
+
+def _weigh(one: Family) -> float:
+    if not one.name:
+        return TARGET_WEIGHT
+    return 1.0 if one.is_number else LEVELS_WEIGHT
+
+
+def _merge(fine: IntArray, edges: IntArray | None) -> IntArray:
+    """Merge fine bins into those between the edges, and keep zeros and missing cells.
+
+    Counts of categories are returned unchanged.
+    """
+    if edges is None:
+        return fine
+    merged = np.add.reduceat(fine[:FINE], edges[:-1])
+    return np.append(merged, fine[FINE:])
+
+
+def _make_histogram(
+    edges: IntArray | None, noisy: FloatArray, error: float
+) -> Histogram:
+    assert edges is not None
+    *bins, zeros, missing = project(noisy).tolist()
+    return Histogram(
+        edges=edges / FINE,
+        shares=np.array(bins),
+        noisy=noisy[:-2],
+        zeros=zeros,
+        missing=missing,
+        error=error,
+    )
+
+
+def _estimate_total(values: Sequence[FloatArray], errors: Sequence[float]) -> float:
+    """Estimate the number of records from the sums of all families, at least 1."""
+    sums = np.array([float(part.sum()) for part in values])
+    precision = 1.0 / np.array(
+        [len(part) * error**2 for part, error in zip(values, errors, strict=True)]
+    ).clip(1e-30)
+    return max(1.0, float(round(float(sums @ precision / precision.sum()))))
+
+
+# ---- Use what was found: ranges, values for missing cells, and places of knots
+
+
+def use_ranges(profile: Profile) -> Schema:
+    """Return the schema with each number in the range that the rows fill.
+
+    A straight line keeps room outside (`Numeric.fill`), because clipping the tail of a
+    skewed column would bias its effect. Curves, and numbers with an indicator, get the
+    filled part as their range. Bins and listed knots are kept as they are.
+    """
+    schema = profile.schema
+    columns = {
+        name: _narrow(column, profile.histograms[name])
+        if isinstance(column, Numeric) and name in profile.histograms
+        else column
+        for name, column in schema.columns.items()
+    }
+    target = schema.target_column
+    if isinstance(target, Numeric):
+        target = _narrow_target(target, profile.histograms[""])
+    named = (schema.target_name, target) if schema.target_name else target
+    return replace(schema, columns=columns, target=named)
+
+
+def _narrow(column: Numeric, found: Histogram) -> Numeric:
+    if isinstance(column.knots, tuple):
+        return column
+    zero = find_zero(column)
+    at = choose_fill(found, zero)
+    low, high = (float(end) for end in column.unscale(np.array(at)))
+    low = max(low, float(column.low))
+    high = min(high, float(column.high))
+    logarithmic = column.scale == "log"  # which starts at the lower end of the range
+    if column.missing is not None:
+        default = min(max(column.missing, low), high)
+    else:
+        middle = min(max(found.find_quantile(0.5, zero), at[0]), at[1])
+        default = float(column.unscale(np.array([middle]))[0])
+        default = min(max(default, low), high)
+    missing = None if column.indicator else default
+    if column.knots is not None or column.indicator:
+        start = float(column.low) if logarithmic else low
+        return replace(column, low=start, high=high, missing=missing)
+    width = high - low
+    start = float(column.low)
+    stop = float(column.high)
+    if not logarithmic:
+        room = choose_room(found, *at) * width
+        start, stop = max(start, low - room), min(stop, high + room)
+    return replace(
+        column, low=start, high=stop, missing=missing, fill=(low, high)
+    )
+
+
+def _narrow_target(target: Numeric, found: Histogram) -> Numeric:
+    """Return a target's range with room around the filled part.
+
+    A range that starts at zero still does: it is that of counts.
+    """
+    at = choose_fill(found, find_zero(target))
+    low, high = (float(end) for end in target.unscale(np.array(at)))
+    width = TARGET_ROOM * (high - low)
+    start, stop = float(target.low), float(target.high)
+    if start != 0:
+        start = max(start, low - width)
+    return replace(target, low=start, high=min(stop, high + width), missing=None)
+
+
+def find_knot_shares(
+    profile: Profile, used: Schema, n_bins: int
+) -> dict[str, FloatArray]:
+    """Return the shares of rows in equal bins of each range that is used."""
+    shares = {}
+    for name, found in profile.histograms.items():
+        column, limits = used.columns.get(name), profile.schema.columns.get(name)
+        if isinstance(column, Numeric) and isinstance(limits, Numeric):
+            column = column.narrow()
+            values = column.unscale(np.linspace(0.0, 1.0, n_bins + 1))
+            edges = limits.rescale(values)[0]
+            edges[0], edges[-1] = 0.0, 1.0  # values outside are clipped to the ends
+            own = found.spread(edges)
+            zero = find_zero(column)
+            if zero is not None:
+                own[min(int(zero * n_bins), n_bins - 1)] += found.zeros
+            shares[name] = own / max(float(own.sum()), 1e-9)
+    return shares
