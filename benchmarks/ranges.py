@@ -16,7 +16,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+# Each fit has one core. Threads of the linear algebra would fight over the others.
+for name in ("NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
 
 import numpy as np
 import pandas as pd
