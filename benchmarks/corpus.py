@@ -131,7 +131,9 @@ def _deviance(y: Any, rate: Any) -> float:
     return float(2.0 * np.mean(np.where(y > 0, y * logs, 0.0) - y + rate))
 
 
-def measure(task: Task, folder: Path | None, jobs: list[tuple[float, int, str]]) -> Any:
+def measure(
+    task: Task, folder: Path | None, jobs: list[tuple[float, int, str]]
+) -> list[dict[str, Any]]:
     """Run jobs of one table, each an ε, a seed and a method. Return their rows."""
     table = load(task.name, folder)
     facts = {"table": task.name, "kind": task.kind, "half": task.half}
@@ -150,7 +152,7 @@ def measure(task: Task, folder: Path | None, jobs: list[tuple[float, int, str]])
                 privacy = math.inf if method == "mean" else epsilon
                 predicted = find_constant(task.kind, train, privacy, seed)
                 spent = 0.0
-        row = {"epsilon": epsilon, "seed": seed, "method": method}
+        row = {"epsilon": f"{epsilon:g}", "seed": seed, "method": method}
         value = score(task.kind, predicted, test)
         found.append(facts | row | {"score": f"{value:.5f}", "cpu": f"{spent:.3f}"})
     return found
@@ -243,7 +245,7 @@ def main() -> None:
     sizes = {task.name: _size(task, given.folder) for task in tasks}
     work.sort(key=lambda one: -sizes[one[0].name])  # the longest first
     given.output.parent.mkdir(parents=True, exist_ok=True)
-    start = time.time()
+    start, failed = time.time(), 0
     with (
         given.output.open("a", newline="", encoding="utf-8") as file,
         ProcessPoolExecutor(given.jobs) as pool,
@@ -256,12 +258,14 @@ def main() -> None:
             for task, part in work
         }
         for number, one in enumerate(as_completed(running), start=1):
-            writer.writerows(
-                row | {"epsilon": f"{row['epsilon']:g}"} for row in one.result()
-            )
-            file.flush()
             name, seed = running[one]
             spent = f"{time.time() - start:.0f} s"
+            if one.exception() is None:
+                writer.writerows(one.result())
+                file.flush()
+            else:  # the others go on, and another run repeats this one
+                failed += 1
+                spent += f" failed: {one.exception()!r}"
             print(
                 f"{number}/{len(work)} {spent} {name} {seed}",
                 file=sys.stderr,
@@ -270,6 +274,8 @@ def main() -> None:
     page = given.output.with_suffix(".md")
     write_page(read_rows(given.output), page)
     print(page)
+    if failed:
+        raise SystemExit(f"{failed} parts failed, and are missing from the page.")
 
 
 def _size(task: Task, folder: Path | None) -> int:

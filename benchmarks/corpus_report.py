@@ -126,6 +126,10 @@ def _summarise(rows: list[dict[str, str]]) -> list[str]:
     lines.append(f"| **either of the first two** | {' | '.join(either)} |")
     shown = [_count(total, half, 1) for half in HALVES]
     lines.append(f"| additive better than the line | {' | '.join(shown)} |")
+    for method, other, words in COMPARED[:2]:
+        cells = [one._replace(error=0.0) for one in compare(rows, method, other)]
+        shown = [_count(cells, half, -1) for half in HALVES]
+        lines.append(f"| {words}, certain or not | {' | '.join(shown)} |")
     lines += ["", "The same by kind and ε, both halves:", ""]
     epsilons = sorted({one.epsilon for one in total})
     lines.append("| | ε | additive worse | better | mean gain | line worse |")
