@@ -41,6 +41,9 @@ MEASUREMENTS = {
     ),
     "cluster": Measurement("benchmarks/cluster.py", "fits on a local Dask cluster"),
     "cores": Measurement("benchmarks/cores.py", "a fit on one core and on all"),
+    "corpus": Measurement(
+        "benchmarks/corpus.py", "defaults on tables that chose nothing", ONE_THREAD
+    ),
     "coverage": Measurement(
         "benchmarks/intervals.py", "how often intervals hold the truth", ONE_THREAD
     ),

