@@ -50,6 +50,10 @@ FINER_NOISE = 2.0
 LEVELS_WEIGHT, TARGET_WEIGHT = 0.25, 2.0
 #: Share of the first release that is spent on the number of records, if it is private.
 COUNT_SHARE = 0.2
+#: Shares below this many standard deviations of noise may be noise alone.
+HIDDEN = 3.5
+#: A column has rows at its two ends only if all of them are within 1/`ENDS` of the ends.
+ENDS = 16
 #: The price, in nats of the width of a range, of leaving all rows outside. A range is
 #: made narrower by a share s of itself for at most a share s / `PRICE` of the rows.
 PRICE = 22.0
@@ -200,6 +204,10 @@ class Histogram:
     missing: float
     error: float
 
+    def find_visible(self) -> FloatArray:
+        """Return the shares, with 0 where a bin's count may be noise alone."""
+        return np.where(self.noisy > HIDDEN * self.error, self.shares, 0.0)
+
     def spread(self, edges: FloatArray) -> FloatArray:
         """Return the shares of rows between other edges, as if bins were even."""
         heights = np.append(0.0, np.cumsum(self.shares))
@@ -281,8 +289,8 @@ def project(noisy: FloatArray, total: float = 1.0) -> FloatArray:
 # ---- Choose the part of a range that the rows fill
 
 
-def choose_fill(found: Histogram, zero: float | None) -> tuple[float, float]:
-    """Return the part of the scaled range [0, 1] in which a number is used.
+def choose_edges(found: Histogram, zero: float | None) -> tuple[int, int]:
+    """Return the indices of the two edges between which a number is used.
 
     It minimises log(width) + `PRICE` · (share of rows outside)/√s. Here s is the share
     of rows that are neither zero nor missing. Rows that are exactly zero say little
@@ -294,7 +302,7 @@ def choose_fill(found: Histogram, zero: float | None) -> tuple[float, float]:
     heights = np.append(0.0, np.cumsum(shares))
     whole = float(found.shares.sum())
     if whole <= SEEN * found.error:  # noise hides all rows that are not zero
-        return 0.0, 1.0
+        return 0, len(shares)
     low, high = np.triu_indices(len(edges), 1)
     inside = heights[high] - heights[low]
     n_inside = high - low
@@ -310,7 +318,44 @@ def choose_fill(found: Histogram, zero: float | None) -> tuple[float, float]:
     if zero is not None and found.zeros > SEEN * found.error:
         cost[(edges[low] > zero) | (edges[high] < zero)] = math.inf
     best = int(np.argmin(cost))
-    return float(edges[low[best]]), float(edges[high[best]])
+    return int(low[best]), int(high[best])
+
+
+def choose_fill(column: Numeric, found: Histogram) -> tuple[float, float]:
+    """Return the part of a range in which a number is used, in the user's units.
+
+    Its ends are the roundest numbers in the first and the last bin, so the numbers 0
+    and 1 have the range from 0 to 1.
+    """
+    first, last = choose_edges(found, find_zero(column))
+    edges = np.clip(column.unscale(found.edges), column.low, column.high)
+    edges[0], edges[-1] = column.low, column.high
+    low, high = float(edges[first]), float(edges[last])
+    if last - first < 2:
+        return low, high
+    if first > 0:
+        low = round_inside(low, float(edges[first + 1]), math.ceil)
+    if last < len(edges) - 1:
+        high = round_inside(float(edges[last - 1]), high, math.floor)
+    return low, high
+
+
+def round_inside(
+    low: float, high: float, towards: Callable[[float], int]
+) -> float:
+    """Return the number in [low, high] with the fewest digits.
+
+    Of several, return the lowest if `towards` is `math.ceil`, and else the highest.
+    """
+    if low <= 0 <= high:
+        return 0.0
+    power = math.floor(math.log10(max(abs(low), abs(high))))
+    for digits in range(17):
+        unit = 10.0 ** (power - digits)
+        found = towards((low if towards is math.ceil else high) / unit) * unit
+        if low <= found <= high:
+            return float(f"{found:.{digits + 1}g}")
+    return low if towards is math.ceil else high
 
 
 def choose_room(found: Histogram, low: float, high: float) -> float:
@@ -433,7 +478,8 @@ def release_look(
     again = []
     for k, one in enumerate(families):
         if one.is_number:
-            low, high = choose_fill(histograms[one.name], find_zero(one.column))
+            found = histograms[one.name]
+            low, high = found.edges[[*choose_edges(found, find_zero(one.column))]]
             if high - low <= CONCENTRATED:
                 again.append(k)
                 edges[k] = choose_finer_edges(low, high, errors[k] / n)
@@ -532,16 +578,13 @@ def use_ranges(profile: Profile) -> Schema:
 def _narrow(column: Numeric, found: Histogram) -> Numeric:
     if isinstance(column.knots, tuple):
         return column
-    zero = find_zero(column)
-    at = choose_fill(found, zero)
-    low, high = (float(end) for end in column.unscale(np.array(at)))
-    low = max(low, float(column.low))
-    high = min(high, float(column.high))
+    low, high = choose_fill(column, found)
+    at = column.rescale(np.array([low, high]))[0].tolist()
     logarithmic = column.scale == "log"  # which starts at the lower end of the range
     if column.missing is not None:
         default = min(max(column.missing, low), high)
     else:
-        middle = min(max(found.find_quantile(0.5, zero), at[0]), at[1])
+        middle = min(max(found.find_quantile(0.5, find_zero(column)), at[0]), at[1])
         default = float(column.unscale(np.array([middle]))[0])
         default = min(max(default, low), high)
     missing = None if column.indicator else default
@@ -564,8 +607,7 @@ def _narrow_target(target: Numeric, found: Histogram) -> Numeric:
 
     A range that starts at zero still does: it is that of counts.
     """
-    at = choose_fill(found, find_zero(target))
-    low, high = (float(end) for end in target.unscale(np.array(at)))
+    low, high = choose_fill(target, found)
     width = TARGET_ROOM * (high - low)
     start, stop = float(target.low), float(target.high)
     if start != 0:
@@ -585,9 +627,13 @@ def find_knot_shares(
             values = column.unscale(np.linspace(0.0, 1.0, n_bins + 1))
             edges = limits.rescale(values)[0]
             edges[0], edges[-1] = 0.0, 1.0  # values outside are clipped to the ends
-            own = found.spread(edges)
+            own = replace(found, shares=found.find_visible()).spread(edges)
             zero = find_zero(column)
             if zero is not None:
                 own[min(int(zero * n_bins), n_bins - 1)] += found.zeros
+            ends = own[: n_bins // ENDS].sum() + own[-(n_bins // ENDS) :].sum()
+            if ends >= (1.0 - 1e-9) * own.sum():  # as in a column of zeros and ones
+                own = np.zeros(n_bins)
+                own[[0, -1]] = 1.0
             shares[name] = own / max(float(own.sum()), 1e-9)
     return shares
