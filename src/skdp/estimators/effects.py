@@ -106,12 +106,12 @@ def compute_effects(model: Any) -> list[Output]:
     errors = model._standard_errors()
     coefficients = compute_class_effects(model)
     several = coefficients.shape[1] > 1
-    divisors = [
-        schema.columns[group.name].find_units()[1]
+    lengths = [
+        _find_lengths(schema.columns[group.name])
         for group in layout.groups
         if group.kind != "ones"
     ]
-    units = 1.0 / np.concatenate(divisors)
+    units = 1.0 / np.concatenate(lengths)
     width = len(units)
     fixed = find_reference_rows(model)
     noise, std = np.full((2, width + 1, coefficients.shape[1]), math.nan)
@@ -154,6 +154,14 @@ def compute_effects(model: Any) -> list[Output]:
     return found
 
 
+def _find_lengths(column: Any) -> FloatArray:
+    """Return the change of each coordinate's cell that an effect describes."""
+    lengths: FloatArray = column.find_units()[1]
+    if isinstance(column, Numeric):
+        lengths = lengths * (column.inner[1] - column.inner[0])
+    return lengths
+
+
 def _list_names(
     schema: Schema, groups: tuple[Group, ...]
 ) -> Iterator[tuple[str, str, str]]:
@@ -177,7 +185,7 @@ def _list_names(
             elif column.n_knots is not None:
                 yield group.name, label.removeprefix(f"{group.name}@"), ""
             else:
-                ends = format_range(float(column.low), float(column.high))
+                ends = format_range(*map(float, column.ends))
                 name = group.name if column.indicator else ""
                 yield group.name, name, ends
 
@@ -305,10 +313,11 @@ def list_curves(model: Any) -> list[Curve]:
         stds = [None if one is None else one[at] for one in errors]
         weights = None if shares is None else shares[at]
         if group.kind == "dense":
-            middle = 0.5 if weights is None else float(weights[0])
+            middle = sum(column.inner) / 2 if weights is None else float(weights[0])
             own, *stds = _find_end_effects(column, middle, own, *stds)
             # Rows that are spread evenly have a third of the variance of the ends.
-            ends = np.array([1.0 - middle, middle]) / 3.0
+            above = (middle - column.inner[0]) / (column.inner[1] - column.inner[0])
+            ends = np.array([1.0 - above, above]) / 3.0
             weights = np.append(ends, [] if weights is None else weights[1:])
         parts: tuple[Numeric | Categorical, ...]
         names: tuple[str, ...]
@@ -403,12 +412,12 @@ def _summarise_term(curve: Curve, k: int, output: str, ratios: bool) -> TermLine
 def _find_end_effects(
     column: Any, middle: float, effects: FloatArray, *stds: FloatArray | None
 ) -> list[Any]:
-    """Return a linear effect at both ends of its column's range, with its errors.
+    """Return a linear effect at both ends of what rows fill, with its errors.
 
     The effect is 0 at `middle`, where 0 and 1 are the ends of the range. If missing
     values have an indicator, the effect of a missing value comes third.
     """
-    reach = ((np.array([0.0, 1.0]) - middle) * column.span)[:, None]
+    reach = ((np.array(column.inner) - middle) * column.span)[:, None]
     found = [np.vstack([reach * effects[:1], effects[1:]])]
     return found + [
         None if std is None else np.vstack([np.abs(reach) * std[:1], std[1:]])
@@ -423,7 +432,7 @@ def _list_places(column: Numeric | Categorical) -> tuple[Any, ...]:
     if column.bins is not None:
         scaled = (np.arange(column.bins) + 0.5) / column.bins
     else:
-        scaled = column.place_knots()
+        scaled = column.place_knots() if column.n_knots else np.array(column.inner)
     values = tuple(column.unscale(scaled).tolist())
     return (*values, math.nan) if column.indicator else values
 

@@ -68,6 +68,7 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.discovery import N_SHARES, release_shares
 from skdp.privacy.encoding import Records
 from skdp.privacy.look import (
+    Profile,
     describe_finely,
     find_knot_shares,
     release_look,
@@ -176,6 +177,8 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
     link: ClassVar[Literal["identity", "log", "logit"]] = "identity"
     #: Whether counts were divided by exposures. The model then predicts rates.
     _exposed: bool = False
+    #: What a look found, or None if there was none.
+    profile_: Profile | None = None
     #: Standard errors, or the reason why there are none; None before first use.
     _errors: StandardErrors | str | None
 
@@ -291,6 +294,9 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
             engine=self.engine,
             n_threads=self.n_threads,
         )
+        check(
+            isinstance(self.look, bool), f"look must be True or False, got {self.look!r}."
+        )
         self._check_options(opened.typical_target, opened.table)
         self._check_once(asked, opened)
         balanced = isinstance(self.class_weight, str)
@@ -319,10 +325,10 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
                 schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
                 schema = self._adapt_target(schema) if opened.infers_target else schema
             profile = None
-            if self._looks(schema):
+            if self._looks(schema.row_norm):
                 seen = read(describe_finely(schema))
                 profile = release_look(seen, schema, record, noise, rows)
-                schema, rows = use_ranges(profile), round(profile.n_rows)
+                schema, rows = use_ranges(profile), profile.n_rows
                 if not self._is_described(schema):
                     shares = find_knot_shares(profile, schema, N_SHARES)
                     found_curves = self._describe(schema, rows, record, shares=shares)
@@ -350,7 +356,7 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
                 loss = self._loss(schema)
                 ran = run_solver(self, records, loss, rows, record, noise, engine)
             # All attributes change at once. None changes if the fit is interrupted.
-            fitted = self._finish(opened, schema, record, *ran)
+            fitted = self._finish(opened, schema, profile, record, *ran)
             enter(fitted)
             self.__dict__ = fitted.__dict__
         remember_table(self, X)
@@ -389,7 +395,9 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
     def _check_once(self, asked: PrivacyRequest, opened: OpenedTable) -> None:
         """Refuse a table that can be read only once if this fit must read it again."""
         open_ended = opened.schema is not None and not self._is_described(opened.schema)
-        reads = ["the places of knots"] if open_ended else []
+        looks = self._looks(opened.row_norm)
+        reads = ["a look (which look=False leaves out)"] if looks else []
+        reads += ["the places of knots"] if open_ended and not looks else []
         reads += ["the classes"] if isinstance(self.class_weight, str) else []
         charged = asked.ledger is not None
         counts = self.neighbours != "add-remove" and (charged or open_ended)
@@ -466,6 +474,7 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
         self,
         opened: OpenedTable,
         schema: Schema,
+        profile: Profile | None,
         record: PrivacyRecord,
         weights: FloatArray,
         plan: Plan | dict[str, Any],
@@ -475,6 +484,7 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
         fitted = copy(self)
         fitted._set_fitted(weights, schema, opened.named)
         fitted.plan_ = plan
+        fitted.profile_ = profile
         fitted.privacy_ = record
         fitted.n_iter_ = n_steps
         weighted = opened.weights is not None
@@ -497,11 +507,18 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
         """Return whether the schema already fixes all knots and pairs."""
         return not schema.unresolved
 
-    def _looks(self, schema: Schema) -> bool:
-        """Return whether a look comes before the fit."""
-        plain = self.geometry in ("auto", "matrix") and self.solver == OWN
-        plain = plain and self.sampling in ("auto", "full") and self.l1_ratio == 0
-        return plain and self.look and self.epsilon < math.inf and not schema.row_norm
+    def _looks(self, row_norm: float | None) -> bool:
+        """Return whether a look comes before the fit.
+
+        The methods of the paper, other solvers and ℓ₁ penalties use the ranges of the
+        schema as they are. So do rows of a bounded norm, whose numbers are scaled
+        together.
+        """
+        named = isinstance(self.geometry, str) and isinstance(self.sampling, str)
+        usual = named and self.geometry in ("auto", "matrix")
+        usual = usual and self.sampling in ("auto", "full") and self.solver == OWN
+        plain = self.l1_ratio == 0 and row_norm is None
+        return usual and plain and self.look and self.epsilon < math.inf
 
     def _find_curves(self, schema: Schema) -> list[str]:
         """Return the names of the numeric columns whose knots are to be chosen."""

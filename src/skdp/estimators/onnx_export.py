@@ -256,7 +256,7 @@ def _rescale(graph: _Graph, column: Numeric, cells: str) -> tuple[str, str]:
     missing = graph.node("IsNaN", cells)
     default = graph.constant(float(column.default))
     known = graph.node("Where", missing, default, cells)
-    clipped = _add_clip(graph, known, column.low, column.high)
+    clipped = _add_clip(graph, known, *column.ends)
     above = graph.node("Sub", clipped, graph.constant(float(column.low)))
     if column.scale == "log":
         above = graph.node("Log", graph.node("Add", above, graph.constant(1.0)))

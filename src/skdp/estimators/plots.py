@@ -308,7 +308,7 @@ def choose_axis(column: Numeric, curve: Curve) -> Axis:
     are the smallest values, which must not be negative, and else each knot gets the
     same room.
     """
-    low, high = float(column.low), float(column.high)
+    low, high = map(float, column.ends)
     if column.scale == "log":
         return scale_bent(low, high, lambda v: np.log1p(v - low) / column.span)
     n = len(curve.axes[0][1]) - column.indicator

@@ -28,9 +28,18 @@ from skdp.estimators.opening import check_labels, sort_target
 from skdp.ledger import transcript_digest
 from skdp.ledger.digests import content_digest
 from skdp.privacy.budget import Event, PrivacyRecord
+from skdp.privacy.look import (
+    APART,
+    FINE,
+    Histogram,
+    Levels,
+    Profile,
+    list_families,
+    use_ranges,
+)
 from skdp.privacy.queries import Kind, Neighbours
 from skdp.privacy.selection import SearchRecord
-from skdp.schema import Categorical, Layout, Schema, check, toml_files
+from skdp.schema import Categorical, Layout, Numeric, Schema, check, toml_files
 from skdp.typed_files import (
     Count,
     Epsilon,
@@ -215,6 +224,8 @@ DTYPE = r"^([<>|][biuf][1248]|[<>]f16|[<>]U[0-9]{1,5}|[|]O)\Z"
 #: Largest numbers of characters that JSON takes for a number with its indentation, and
 #: for a character of a text (``\\u00e4``).
 LONGEST_NUMBER, LONGEST_ESCAPE = 32, 12
+#: Largest number of edges and shares that a profile has for a number.
+MOST_ENTRIES = 256
 #: Parameters that are converted to be saved, and the types of the saved values.
 SAVED_AS: dict[str, Any] = {
     "epsilon": Epsilon,
@@ -240,6 +251,30 @@ class PlanNumbers(msgspec.Struct):
     level_cap: Size | None = None
 
 
+class HistogramForm(Form, frozen=True, kw_only=True):
+    """A `Histogram` of a profile."""
+
+    edges: list[Annotated[int, Meta(ge=0, le=FINE)]]
+    values: list[float]
+    error: Size
+
+
+class LevelsForm(Form, frozen=True, kw_only=True):
+    """The `Levels` of a profile."""
+
+    values: list[float]
+    error: Size
+
+
+class ProfileForm(Form, frozen=True, kw_only=True):
+    """The `Profile` that a fit released. `limits` is the text of a schema."""
+
+    n_rows: Count
+    limits: str | None
+    numbers: dict[str, HistogramForm]
+    levels: dict[str, LevelsForm]
+
+
 class ModelForm(Form, frozen=True, kw_only=True):
     """The content of model.json."""
 
@@ -257,6 +292,7 @@ class ModelForm(Form, frozen=True, kw_only=True):
     uncertainty: standard_errors.ErrorsForm | str
     shares: list[Annotated[float, Meta(ge=0, le=1)]] | None = None
     exposed: bool = False
+    profile: ProfileForm | None = None
 
     def check_plan(self) -> None:
         """Refuse a plan whose numbers are not numbers."""
@@ -365,6 +401,7 @@ def make_unrecorded(saved: Saved) -> PrivateLinearModel:
     model._set_fitted(weights, schema, about.named)
     model._known_shares = read_shares(about.shares, model._layout)
     model._exposed = about.exposed
+    model.profile_ = read_profile(about.profile, schema)
     if isinstance(model, PrivateClassifier):
         model.classes_ = read_classes(about.classes_dtype, schema)
     model.plan_ = about.plan
@@ -383,6 +420,7 @@ def check_size(source: Path, schema: Schema) -> None:
     k = len(column.levels) if isinstance(column, Categorical) else 1
     numbers = (schema.width + 1) * (k * 7 + 1)  # weights, six kinds of errors, shares
     texts = (source / "schema.toml").stat().st_size * LONGEST_ESCAPE
+    numbers += (len(schema.columns) + 1) * MOST_ENTRIES  # the profile
     largest = (1 << 20) + numbers * LONGEST_NUMBER + texts
     check(
         (source / "model.json").stat().st_size <= largest,
@@ -428,25 +466,37 @@ def model_digest(model: PrivateLinearModel, record: PrivacyRecord | None = None)
     form = make_record_form(record or model.privacy_, about.plan)
     given = model.schema
     own = None if given is None else find_own_schema(model)
-    return _digest(about, form, model.schema_, own)
+    profile = model.profile_
+    limits = None if profile is None else profile.limits
+    return _digest(about, form, model.schema_, own, limits)
 
 
 def saved_digest(saved: Saved) -> str:
     """Return the `model_digest` of a saved model."""
     text = saved.about.parameters.get("schema")
     own = toml_files.loads(text) if isinstance(text, str) else None
-    return _digest(saved.about, saved.record, saved.schema, own)
+    looked = saved.about.profile
+    limits = None if looked is None else toml_files.loads(looked.limits or "")
+    return _digest(saved.about, saved.record, saved.schema, own, limits)
 
 
 def _digest(
-    about: ModelForm, record: RecordForm, schema: Schema, own: Schema | None
+    about: ModelForm,
+    record: RecordForm,
+    schema: Schema,
+    own: Schema | None,
+    limits: Schema | None,
 ) -> str:
     """Return the digest of the content of the three files.
 
-    `own` is the parameter ``schema``, which model.json holds as TOML text.
+    `own` is the parameter ``schema``, and `limits` that of the profile. In model.json,
+    both are TOML text.
     """
     stated = msgspec.structs.asdict(_as_read(about))
     stated["parameters"] = stated["parameters"] | {"schema": _list_schema(own)}
+    if about.profile is not None:
+        profile = msgspec.to_builtins(stated["profile"])
+        stated["profile"] = profile | {"limits": _list_schema(limits)}
     for path in COSMETIC:
         *way, last = path
         at = stated
@@ -573,15 +623,89 @@ def make_model_form(
         uncertainty=standard_errors.make_errors_form(model),
         shares=None if shares is None else shares.tolist(),
         exposed=model._exposed,
+        profile=make_profile_form(model.profile_, write_schema),
     )
+
+
+def make_profile_form(
+    profile: Profile | None, write_schema: Callable[[Schema], str | None]
+) -> ProfileForm | None:
+    """Return a profile as a part of model.json."""
+    if profile is None:
+        return None
+    return ProfileForm(
+        n_rows=profile.n_rows,
+        limits=write_schema(profile.limits),
+        numbers={
+            name: HistogramForm(
+                edges=one.edges.tolist(), values=one.values.tolist(), error=one.error
+            )
+            for name, one in profile.numbers.items()
+        },
+        levels={
+            name: LevelsForm(values=one.values.tolist(), error=one.error)
+            for name, one in profile.levels.items()
+        },
+    )
+
+
+def read_profile(form: ProfileForm | None, schema: Schema) -> Profile | None:
+    """Make a profile from model.json. Refuse one from which `schema` does not follow.
+
+    The columns of `schema` have the ranges that follow from the profile. Some of them
+    may have become curves.
+    """
+    if form is None:
+        return None
+    limits = toml_files.loads(form.limits or "")
+    numbers, levels = {}, {}
+    for name, one in form.numbers.items():
+        n, edges = len(one.edges), np.array(one.edges)
+        whole = n > 1 and one.edges[0] == 0 and one.edges[-1] == FINE
+        check(
+            whole and bool((np.diff(edges) > 0).all()) and n <= MOST_ENTRIES // 2,
+            f"The edges of {name!r} in the profile in model.json are wrong.",
+        )
+        check(
+            len(one.values) == n - 1 + len(APART),
+            f"The shares of {name!r} in the profile in model.json are wrong.",
+        )
+        values = np.array(one.values)
+        numbers[name] = Histogram(edges=edges, values=values, error=one.error)
+    described = {**limits.columns, "": limits.target_column}
+    for name, own in form.levels.items():
+        check(
+            name in described and len(own.values) == described[name].width + 1,
+            f"The shares of {name!r} in the profile in model.json are wrong.",
+        )
+        levels[name] = Levels(values=np.array(own.values), error=own.error)
+    profile = Profile(limits=limits, n_rows=form.n_rows, numbers=numbers, levels=levels)
+    families = {one.name for one in list_families(limits) if one.is_number}
+    check(families == set(numbers), "The profile in model.json lacks a column.")
+    used = use_ranges(profile)
+    for name, column in used.columns.items():
+        found: Any = schema.columns.get(name)
+        ends = [(c.low, c.high) for c in (column, found) if isinstance(c, Numeric)]
+        if isinstance(column, Numeric):
+            narrow = column.narrow()
+            ends.append((narrow.low, narrow.high))
+        check(
+            found is not None and (not ends or ends[1] in (ends[0], ends[-1])),
+            f"The range of {name!r} in schema.toml does not follow from the profile in "
+            "model.json. One of them was changed.",
+        )
+    return profile
 
 
 def find_own_schema(model: PrivateLinearModel) -> Schema:
     """Return the parameter `schema` as a schema.
 
-    If it is a path, this is the fitted schema, because the file may have changed.
+    If it is a path, this is the schema that was fitted or, if there was a look, that of
+    its limits, because the file may have changed.
     """
-    return model.schema if isinstance(model.schema, Schema) else model.schema_
+    if isinstance(model.schema, Schema):
+        return model.schema
+    return model.schema_ if model.profile_ is None else model.profile_.limits
 
 
 def list_parameters(

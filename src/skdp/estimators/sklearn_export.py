@@ -176,7 +176,7 @@ def _render_numeric(column: Numeric, weights: FloatArray) -> RenderedColumn:
 def _list_steps(column: Numeric) -> Iterator[tuple[str, Any]]:
     """Yield transformers whose output equals `Numeric.compute_features` bit for bit."""
     yield "cells", FunctionTransformer(read_numbers)
-    edges = {"xp": [column.low, column.high], "fp": [0.0, column.high - column.low]}
+    edges = {"xp": [*column.ends], "fp": [end - column.low for end in column.ends]}
     yield "clip", FunctionTransformer(np.interp, kw_args=edges)
     if column.scale == "log":
         yield "log", FunctionTransformer(np.log1p)

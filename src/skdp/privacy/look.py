@@ -12,7 +12,7 @@ The counts of a *family* belong to one column. A record adds at most one to each
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,7 +21,7 @@ import numpy as np
 from skdp.privacy import accountant, grid, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
-from skdp.privacy.mechanism import Released, release
+from skdp.privacy.mechanism import release
 from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.schema import (
@@ -32,9 +32,9 @@ from skdp.schema import (
     Numeric,
     Pair,
     Schema,
-    Target,
     count_in_words,
 )
+from skdp.schema.validation import fact
 
 #: Share of the budget (of μ²) of a look. Each of its two releases has half of it.
 LOOK_SHARE = 0.05
@@ -49,10 +49,10 @@ FINER_NOISE = 2.0
 #: means less noise.
 LEVELS_WEIGHT, TARGET_WEIGHT = 0.25, 2.0
 #: Share of the first release that is spent on the number of records, if it is private.
-COUNT_SHARE = 0.2
+COUNT_SHARE = 0.3
 #: Shares below this many standard deviations of noise may be noise alone.
 HIDDEN = 3.5
-#: A column has rows at its two ends only if all of them are within 1/`ENDS` of the ends.
+#: Rows are only at the two ends of a column if all are within 1/`ENDS` of the ends.
 ENDS = 16
 #: The price, in nats of the width of a range, of leaving all rows outside. A range is
 #: made narrower by a share s of itself for at most a share s / `PRICE` of the rows.
@@ -72,12 +72,13 @@ TARGET_ROOM = 3.0
 # ---- Count the cells of each column in fine bins, exactly and in one pass
 
 
+#: Cells of a number that are counted apart from the bins.
+APART = ("low", "high", "zero", "missing")
 #: Number of fine bins of a range.
 FINE = 1 << 14
 #: Numbers are read as positions on a curve with this many intervals, because positions
 #: are stored with more bits than numbers.
 INTERVALS = 64
-FINE_SHIFT = int(math.log2(INTERVALS * grid.FEATURE_ONE // FINE))
 
 
 def describe_finely(schema: Schema) -> Schema:
@@ -101,8 +102,9 @@ def describe_finely(schema: Schema) -> Schema:
 class Family:
     """The counts of one column: fine bins of a number, or categories.
 
-    A number has two further counts: of the cells that are exactly zero, which are in
-    none of the bins, and of the missing cells. A column of categories has one further
+    A number has four further counts (`APART`) of cells that are in none of the bins:
+    those at the low end of the range or below, those at the high end or above, those
+    that are exactly zero, and missing ones. A column of categories has one further
     count, of the missing and unknown cells.
 
     Attributes
@@ -124,26 +126,23 @@ class Family:
     @property
     def size(self) -> int:
         """How many counts there are."""
-        return FINE + 2 if self.is_number else self.column.width + 1
+        return FINE + len(APART) if self.is_number else self.column.width + 1
 
     def count(self, stored: IntArray) -> IntArray:
         """Count the rows of a chunk, given as positions, codes or a target's units."""
         if not self.is_number:
-            return np.bincount(np.ravel(stored), minlength=self.size)
+            return np.bincount(np.ravel(stored), minlength=self.size).astype(np.int64)
         units = np.ravel(stored).astype(np.int64)
-        steps = FINE << FINE_SHIFT if self.name else grid.FEATURE_ONE
+        steps = grid.FEATURE_ONE * (INTERVALS if self.name else 1)
         bins = np.minimum(units * FINE // steps, FINE - 1)
-        zero = self._find_zero(steps)
-        bins[units == zero] = FINE
-        bins[units > steps] = FINE + 1
-        return np.bincount(bins, minlength=self.size)
-
-    def _find_zero(self, steps: int) -> int:
-        """Return the stored value of the number zero, or -1 if it is out of range."""
+        bins[units == 0] = FINE + APART.index("low")
+        bins[units == steps] = FINE + APART.index("high")
         zero = find_zero(self.column)
-        if zero is None:
-            return -1
-        return math.floor(zero * steps) if self.name else round(zero * steps)
+        if zero is not None:
+            there = math.floor(zero * steps) if self.name else round(zero * steps)
+            bins[units == there] = FINE + APART.index("zero")
+        bins[units > steps] = FINE + APART.index("missing")
+        return np.bincount(bins, minlength=self.size).astype(np.int64)
 
 
 def list_families(schema: Schema) -> list[Family]:
@@ -159,16 +158,17 @@ def list_families(schema: Schema) -> list[Family]:
 def count_cells(records: Records, families: Sequence[Family]) -> IntArray:
     """Return all counts of all families, and last the number of records.
 
-    `Records.find_share` gives the number of parts that each row counts as.
+    `Records.find_share` gives the number of parts that each row counts as. A row of
+    weight zero, such as one without a known class, is in no family.
     """
     places = {group.name: at for at, group in enumerate(records.layout.groups)}
     total = np.zeros(sum(one.size for one in families) + 1, np.int64)
     for chunk in records.chunks:
-        target = chunk.target
-        if not families[-1].is_number:  # a row without a known class has no weight
-            target = np.where(chunk.weight > 0, target, families[-1].column.width)
+        kept = chunk.weight > 0
         counts = [
-            one.count(chunk.parts[places[one.name]] if one.name else target)
+            one.count(
+                (chunk.parts[places[one.name]] if one.name else chunk.target)[kept]
+            )
             for one in families
         ]
         counts.append(np.array([len(chunk.target)]))
@@ -181,45 +181,69 @@ def count_cells(records: Records, families: Sequence[Family]) -> IntArray:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Histogram:
-    """Noisy counts of a number in bins of its public range.
+    """Noisy counts of a number in bins of its public range, divided by the rows.
 
     Attributes
     ----------
-    edges : float64 (bins + 1,)
-        The edges of the bins on the scaled range [0, 1].
-    shares : float64 (bins,)
-        The estimated share of all rows in each bin, without the cells that are zero.
-    noisy : float64 (bins,)
-        The same as released, divided by the number of rows.
-    zeros, missing : float
-        The estimated shares of the rows that are exactly zero and that are missing.
+    edges : int (bins + 1,)
+        The edges of the bins on the scaled range, in units of 1 / `FINE`.
+    values : float64 (bins + 4,)
+        The noisy share of all rows in each bin, and in each of `APART`.
     error : float
         The standard deviation of the noise in one share.
     """
 
-    edges: FloatArray
-    shares: FloatArray
-    noisy: FloatArray
-    zeros: float
-    missing: float
+    edges: IntArray
+    values: FloatArray
     error: float
+    #: The edges on the scaled range [0, 1].
+    scaled: FloatArray = fact()
+    #: The noisy shares of the bins. Cells at an end are in the first or last of them.
+    noisy: FloatArray = fact()
+    #: The same shares without most of the noise: none is negative.
+    shares: FloatArray = fact()
+    #: The estimated shares of the rows that are exactly zero and that are missing.
+    zeros: float = fact()
+    missing: float = fact()
+
+    def __post_init__(self) -> None:
+        n = len(self.edges) - 1
+        clean = project(self.values)
+        noisy, shares = self.values[:n].copy(), clean[:n].copy()
+        for part, whole in ((noisy, self.values), (shares, clean)):
+            part[0] += whole[n]
+            part[-1] += whole[n + 1]
+        vars(self).update(
+            scaled=self.edges / FINE,
+            noisy=noisy,
+            shares=shares,
+            zeros=float(clean[n + 2]),
+            missing=float(clean[n + 3]),
+        )
+
+    def get(self, what: str) -> float:
+        """Return the noisy share of the rows of one of `APART`."""
+        return float(self.values[len(self.edges) - 1 + APART.index(what)])
 
     def find_visible(self) -> FloatArray:
         """Return the shares, with 0 where a bin's count may be noise alone."""
         return np.where(self.noisy > HIDDEN * self.error, self.shares, 0.0)
 
-    def spread(self, edges: FloatArray) -> FloatArray:
-        """Return the shares of rows between other edges, as if bins were even."""
-        heights = np.append(0.0, np.cumsum(self.shares))
-        return np.diff(np.interp(edges, self.edges, heights))
+    def spread(self, edges: FloatArray, visible: bool = False) -> FloatArray:
+        """Return the shares of rows between other edges, as if bins were even.
+
+        If `visible`, bins whose counts may be noise alone count as empty.
+        """
+        shares = self.find_visible() if visible else self.shares
+        heights = np.append(0.0, np.cumsum(shares))
+        return np.diff(np.interp(edges, self.scaled, heights))
 
     def find_quantile(self, level: float, zero: float | None) -> float:
         """Return a quantile of the known cells on the scaled range.
 
         `zero` is where the cells that are zero lie, if the range contains zero.
         """
-        edges, shares = self.edges, self.shares
-        heights = np.append(0.0, np.cumsum(shares))
+        edges, heights = self.scaled, np.append(0.0, np.cumsum(self.shares))
         if zero is not None and self.zeros > 0:
             before = float(np.interp(zero, edges, heights))
             at = int(np.searchsorted(edges, zero))
@@ -234,13 +258,15 @@ def release_counts(
     exact: Sequence[IntArray],
     weights: Sequence[float],
     share: float,
+    kind: Kind,
     query: str,
     one: int,
     noise: Randomness,
     record: PrivacyRecord,
-) -> Released:
+) -> list[tuple[FloatArray, float]]:
     """Release several families of counts at once, for a `share` of the budget.
 
+    Return the noisy counts of each family, and the standard deviation of their noise.
     The noise of a family is proportional to 1/√w, where w is its weight.
 
     Notes
@@ -259,13 +285,15 @@ def release_counts(
         1.0 / one,
         shape,
         grid.round_up(math.sqrt(changes * math.fsum(weights))),
-        Kind.LOOK,
+        kind,
         query,
     )
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
-    return release(
-        replace(asked, n_columns=len(exact)), z, noise, record
-    )
+    released = release(asked, z, noise, record)
+    ends = np.cumsum([len(part) for part in exact])[:-1]
+    values = np.split(released.values, ends)
+    stds = np.split(released.noise_std, ends)
+    return [(own, float(std[0])) for own, std in zip(values, stds, strict=True)]
 
 
 def find_zero(column: Column) -> float | None:
@@ -283,7 +311,7 @@ def project(noisy: FloatArray, total: float = 1.0) -> FloatArray:
     falling = np.sort(noisy)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(noisy) + 1)
     last = int(np.flatnonzero(falling > excess)[-1])
-    return np.maximum(noisy - excess[last], 0.0)
+    return np.asarray(np.maximum(noisy - excess[last], 0.0))
 
 
 # ---- Choose the part of a range that the rows fill
@@ -298,7 +326,7 @@ def choose_edges(found: Histogram, zero: float | None) -> tuple[int, int]:
     more noise there is, the more rows are assumed to be outside. `zero` is where zero
     lies on the scaled range, or None.
     """
-    edges, shares = found.edges, found.noisy
+    edges, shares = found.scaled, found.noisy
     heights = np.append(0.0, np.cumsum(shares))
     whole = float(found.shares.sum())
     if whole <= SEEN * found.error:  # noise hides all rows that are not zero
@@ -328,7 +356,7 @@ def choose_fill(column: Numeric, found: Histogram) -> tuple[float, float]:
     and 1 have the range from 0 to 1.
     """
     first, last = choose_edges(found, find_zero(column))
-    edges = np.clip(column.unscale(found.edges), column.low, column.high)
+    edges = np.clip(column.unscale(found.scaled), column.low, column.high)
     edges[0], edges[-1] = column.low, column.high
     low, high = float(edges[first]), float(edges[last])
     if last - first < 2:
@@ -340,9 +368,7 @@ def choose_fill(column: Numeric, found: Histogram) -> tuple[float, float]:
     return low, high
 
 
-def round_inside(
-    low: float, high: float, towards: Callable[[float], int]
-) -> float:
+def round_inside(low: float, high: float, towards: Callable[[float], int]) -> float:
     """Return the number in [low, high] with the fewest digits.
 
     Of several, return the lowest if `towards` is `math.ceil`, and else the highest.
@@ -364,12 +390,12 @@ def choose_room(found: Histogram, low: float, high: float) -> float:
     The Gram matrix is computed from rows clipped to [low, high], but gradients are not.
     If the rows outside had too large a part in the variance, steps would be too long.
     """
-    middles = (found.edges[:-1] + found.edges[1:]) / 2
+    middles = (found.scaled[:-1] + found.scaled[1:]) / 2
     width = high - low
     clipped = np.clip(middles, low, high)
     mean = float(found.shares @ clipped) / max(float(found.shares.sum()), 1e-9)
     variance = float(found.shares @ (clipped - mean) ** 2)
-    far = np.where(middles < low, found.edges[:-1], found.edges[1:])
+    far = np.where(middles < low, found.scaled[:-1], found.scaled[1:])
     outside = (middles < low) | (middles > high)
     for room in ROOMS:
         ends = np.clip(far, low - room * width, high + room * width)
@@ -392,8 +418,31 @@ def choose_finer_edges(low: float, high: float, error: float) -> IntArray:
     steps = [max((stop - start) >> 2, 1) << k for k in range(20)]
     below = np.maximum(start - np.cumsum(steps), 0)
     above = np.minimum(stop + np.cumsum(steps), FINE)
-    edges = np.unique([0, *below, *inner, *above, FINE])
-    return edges
+    return np.unique([0, *below, *inner, *above, FINE])
+
+
+# ---- Look at a table
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Levels:
+    """Noisy counts of categories, divided by the rows.
+
+    Attributes
+    ----------
+    values : float64 (categories + 1,)
+        The noisy share of rows of each category, and last of all other cells.
+    error : float
+        The standard deviation of the noise in one share.
+    """
+
+    values: FloatArray
+    error: float
+    #: The same shares without most of the noise.
+    shares: FloatArray = fact()
+
+    def __post_init__(self) -> None:
+        vars(self).update(shares=project(self.values))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -402,153 +451,166 @@ class Profile:
 
     Attributes
     ----------
-    schema : Schema
-        The schema whose ranges were looked at. Its ranges are limits.
-    n_rows : float
+    limits : Schema
+        The schema whose ranges were looked at.
+    n_rows : int
         The released or public number of records.
-    histograms : mapping
+    numbers : mapping of str to Histogram
         The histogram of each number, by the name of the column. The name of the target
         is empty.
-    levels : mapping
-        The estimated share of rows of each category, and last of the missing and
-        unknown cells, by the name of the column.
-    errors : mapping
-        The standard deviation of the noise in each of these shares.
+    levels : mapping of str to Levels
+        The shares of the categories, by the name of the column.
     """
 
-    schema: Schema
-    n_rows: float
-    histograms: Mapping[str, Histogram]
-    levels: Mapping[str, FloatArray]
-    errors: Mapping[str, float]
+    limits: Schema
+    n_rows: int
+    numbers: Mapping[str, Histogram]
+    levels: Mapping[str, Levels]
+
+    def __repr__(self) -> str:
+        columns = count_in_words(len(self.limits.columns), "column")
+        return f"<Profile: {columns}, about {self.n_rows:,} rows>"
+
+    def __str__(self) -> str:
+        rows = [
+            ("column", "limits", "rows fill", "zero", "missing"),
+            *self._list_rows(),
+        ]
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        lines = [
+            "  ".join(
+                f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+
+    def _list_rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield what is known of each column. Shares carry the error of their noise."""
+        described = [*self.limits.columns.items(), ("", self.limits.target_column)]
+        for name, column in described:
+            own = name or f"{self.limits.target_name or 'target'} (target)"
+            if name in self.numbers and isinstance(column, Numeric):
+                found = self.numbers[name]
+                low, high = choose_fill(column, found)
+                shares = (found.get("zero"), found.get("missing"))
+                yield (
+                    own,
+                    f"{column.low:g} to {column.high:g}",
+                    f"{low:g} to {high:g}",
+                    *(_write_share(share, found.error) for share in shares),
+                )
+            elif name in self.levels and isinstance(column, Categorical):
+                levels = self.levels[name]
+                seen = levels.values[:-1] > HIDDEN * levels.error
+                empty = count_in_words(int((~seen).sum()), "level")
+                yield (
+                    own,
+                    count_in_words(column.width, "level"),
+                    "all" if seen.all() else f"{empty} (nearly) without rows",
+                    "",
+                    _write_share(float(levels.values[-1]), levels.error),
+                )
+
+
+def _write_share(share: float, error: float) -> str:
+    """Write a noisy share, or that noise hides it."""
+    if share <= HIDDEN * error:
+        return f"< {max(2 * HIDDEN * error, 0.0005):.1%}"
+    return f"{share:.1%} ± {2 * error:.1%}"
 
 
 def release_look(
     records: Records,
-    schema: Schema,
+    limits: Schema,
     record: PrivacyRecord,
     noise: Randomness,
     n_rows: int | None,
-    share: float = LOOK_SHARE,
 ) -> Profile:
     """Look at a table that was read as `describe_finely` describes it.
+
+    This spends at most `LOOK_SHARE` of the budget.
 
     Parameters
     ----------
     records : Records
         The rows.
-    schema : Schema
+    limits : Schema
         The user's schema.
     record, noise : PrivacyRecord and Randomness
         What is charged, and the source of noise.
     n_rows : int, optional
         The number of records, or None if it is private. It is then released too.
-    share : float
-        The largest share of the budget (of μ²) that may be spent.
     """
-    families = list_families(schema)
+    families = list_families(limits)
     counted = records.add_up(partial(count_cells, families=tuple(families)))
-    ends = np.cumsum([one.size for one in families])
-    *exact, rows = np.split(counted, ends)
-    edges = [
-        np.arange(0, FINE + 1, FINE // BINS) if one.is_number else None
+    *exact, rows = np.split(counted, np.cumsum([one.size for one in families]))
+    even = np.arange(0, FINE + 1, FINE // BINS)
+    asked = [
+        _merge(part, even) if one.is_number else part
+        for one, part in zip(families, exact, strict=True)
+    ]
+    weights = weigh_families(families, counted=n_rows is None)
+    names = count_in_words(len(limits.columns), "column")
+    query = f"histograms of {names} and of the target"
+    paid = LOOK_SHARE / 2, Kind.LOOK, query, records.one, noise, record
+    first = release_counts(asked + [rows] * (n_rows is None), weights, *paid)
+    if n_rows is None:
+        n_rows = max(1, round(float(first.pop()[0][0])))
+    n = _estimate_counted(first, n_rows)
+    numbers, levels, again = {}, {}, []
+    for one, part, weight, (values, std) in zip(
+        families, exact, weights, first, strict=False
+    ):
+        if not one.is_number:
+            levels[one.name] = Levels(values=values / n, error=std / n)
+            continue
+        found = Histogram(edges=even, values=values / n, error=std / n)
+        numbers[one.name] = found
+        low, high = found.scaled[[*choose_edges(found, find_zero(one.column))]]
+        if high - low <= CONCENTRATED:
+            edges = choose_finer_edges(low, high, found.error)
+            again.append((one.name, edges, _merge(part, edges), weight))
+    if again:
+        own, finer, parts, heavy = zip(*again, strict=True)
+        query = f"finer histograms of {count_in_words(len(again), 'column')}"
+        paid = LOOK_SHARE / 2, Kind.FINER_LOOK, query, records.one, noise, record
+        second = release_counts(parts, heavy, *paid)
+        for name, edges, (values, std) in zip(own, finer, second, strict=True):
+            numbers[name] = Histogram(edges=edges, values=values / n, error=std / n)
+    return Profile(limits=limits, n_rows=n_rows, numbers=numbers, levels=levels)
+
+
+def weigh_families(families: Sequence[Family], counted: bool) -> list[float]:
+    """Return the weight of each family, and that of the number of rows if `counted`."""
+    weights = [
+        (1.0 if one.is_number else LEVELS_WEIGHT) if one.name else TARGET_WEIGHT
         for one in families
     ]
-    asked = [_merge(part, at) for part, at in zip(exact, edges, strict=True)]
-    weights = [_weigh(one) for one in families]
-    if n_rows is None:
-        asked.append(rows)
-        weights.append(COUNT_SHARE / (1 - COUNT_SHARE) * math.fsum(weights))
-    columns = count_in_words(len(schema.columns), "column")
-    query = f"histograms of {columns} and the target"
-    released = release_counts(
-        asked, weights, share / 2, query, records.one, noise, record
-    )
-    sizes = np.cumsum([len(part) for part in asked])
-    values = np.split(released.values, sizes[:-1])
-    errors = [float(one[0]) for one in np.split(released.noise_std, sizes[:-1])]
-    n = float(n_rows) if n_rows is not None else _estimate_total(values, errors)
-    histograms, levels, level_errors = {}, {}, {}
-    for k, one in enumerate(families):
-        if one.is_number:
-            histograms[one.name] = _make_histogram(edges[k], values[k] / n, errors[k] / n)
-        else:
-            levels[one.name] = project(values[k] / n)
-            level_errors[one.name] = errors[k] / n
-    again = []
-    for k, one in enumerate(families):
-        if one.is_number:
-            found = histograms[one.name]
-            low, high = found.edges[[*choose_edges(found, find_zero(one.column))]]
-            if high - low <= CONCENTRATED:
-                again.append(k)
-                edges[k] = choose_finer_edges(low, high, errors[k] / n)
-    if again:
-        asked = [_merge(exact[k], edges[k]) for k in again]
-        columns = count_in_words(len(again), "column")
-        released = release_counts(
-            asked,
-            [weights[k] for k in again],
-            share / 2,
-            f"finer histograms of {columns}",
-            records.one,
-            noise,
-            record,
-        )
-        sizes = np.cumsum([len(part) for part in asked])
-        values = np.split(released.values, sizes[:-1])
-        errors = [float(one[0]) for one in np.split(released.noise_std, sizes[:-1])]
-        for k, own, error in zip(again, values, errors, strict=True):
-            found = _make_histogram(edges[k], own / n, error / n)
-            histograms[families[k].name] = found
-    return Profile(
-        schema=schema,
-        n_rows=n,
-        histograms=histograms,
-        levels=levels,
-        errors=level_errors,
-    )
+    total = math.fsum(weights)
+    return weights + [COUNT_SHARE / (1 - COUNT_SHARE) * total] * counted
 
 
-def _weigh(one: Family) -> float:
-    if not one.name:
-        return TARGET_WEIGHT
-    return 1.0 if one.is_number else LEVELS_WEIGHT
-
-
-def _merge(fine: IntArray, edges: IntArray | None) -> IntArray:
-    """Merge fine bins into those between the edges, and keep zeros and missing cells.
-
-    Counts of categories are returned unchanged.
-    """
-    if edges is None:
-        return fine
+def _merge(fine: IntArray, edges: IntArray) -> IntArray:
+    """Merge fine bins into those between the edges, and keep the other counts."""
     merged = np.add.reduceat(fine[:FINE], edges[:-1])
     return np.append(merged, fine[FINE:])
 
 
-def _make_histogram(
-    edges: IntArray | None, noisy: FloatArray, error: float
-) -> Histogram:
-    assert edges is not None
-    *bins, zeros, missing = project(noisy).tolist()
-    return Histogram(
-        edges=edges / FINE,
-        shares=np.array(bins),
-        noisy=noisy[:-2],
-        zeros=zeros,
-        missing=missing,
-        error=error,
-    )
+def _estimate_counted(
+    released: Sequence[tuple[FloatArray, float]], n_rows: int
+) -> float:
+    """Return how many records are in each family, in which weights of zero are not.
 
-
-def _estimate_total(values: Sequence[FloatArray], errors: Sequence[float]) -> float:
-    """Estimate the number of records from the sums of all families, at least 1."""
-    sums = np.array([float(part.sum()) for part in values])
-    precision = 1.0 / np.array(
-        [len(part) * error**2 for part, error in zip(values, errors, strict=True)]
-    ).clip(1e-30)
-    return max(1.0, float(round(float(sums @ precision / precision.sum()))))
+    It is the number of records, unless the released counts surely add up to less.
+    """
+    sums = np.array([values.sum() for values, _ in released])
+    variances = np.array([len(values) * std**2 for values, std in released])
+    if not variances.all():  # without noise
+        return max(1.0, float(sums[0]))
+    trust = 1.0 / variances
+    found, std = float(sums @ trust / trust.sum()), 1.0 / math.sqrt(trust.sum())
+    return max(1.0, found) if found < n_rows - SEEN * std else float(n_rows)
 
 
 # ---- Use what was found: ranges, values for missing cells, and places of knots
@@ -561,16 +623,16 @@ def use_ranges(profile: Profile) -> Schema:
     skewed column would bias its effect. Curves, and numbers with an indicator, get the
     filled part as their range. Bins and listed knots are kept as they are.
     """
-    schema = profile.schema
+    schema = profile.limits
     columns = {
-        name: _narrow(column, profile.histograms[name])
-        if isinstance(column, Numeric) and name in profile.histograms
+        name: _narrow(column, profile.numbers[name])
+        if isinstance(column, Numeric) and name in profile.numbers
         else column
         for name, column in schema.columns.items()
     }
     target = schema.target_column
     if isinstance(target, Numeric):
-        target = _narrow_target(target, profile.histograms[""])
+        target = _narrow_target(target, profile.numbers[""])
     named = (schema.target_name, target) if schema.target_name else target
     return replace(schema, columns=columns, target=named)
 
@@ -597,9 +659,7 @@ def _narrow(column: Numeric, found: Histogram) -> Numeric:
     if not logarithmic:
         room = choose_room(found, *at) * width
         start, stop = max(start, low - room), min(stop, high + room)
-    return replace(
-        column, low=start, high=stop, missing=missing, fill=(low, high)
-    )
+    return replace(column, low=start, high=stop, missing=missing, fill=(low, high))
 
 
 def _narrow_target(target: Numeric, found: Histogram) -> Numeric:
@@ -620,14 +680,14 @@ def find_knot_shares(
 ) -> dict[str, FloatArray]:
     """Return the shares of rows in equal bins of each range that is used."""
     shares = {}
-    for name, found in profile.histograms.items():
-        column, limits = used.columns.get(name), profile.schema.columns.get(name)
+    for name, found in profile.numbers.items():
+        column, limits = used.columns.get(name), profile.limits.columns.get(name)
         if isinstance(column, Numeric) and isinstance(limits, Numeric):
             column = column.narrow()
             values = column.unscale(np.linspace(0.0, 1.0, n_bins + 1))
             edges = limits.rescale(values)[0]
             edges[0], edges[-1] = 0.0, 1.0  # values outside are clipped to the ends
-            own = replace(found, shares=found.find_visible()).spread(edges)
+            own = found.spread(edges, visible=True)
             zero = find_zero(column)
             if zero is not None:
                 own[min(int(zero * n_bins), n_bins - 1)] += found.zeros

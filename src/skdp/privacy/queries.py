@@ -73,6 +73,7 @@ class Kind(StrEnum):
 
     # ---- Before the plan
     LOOK = "look"
+    FINER_LOOK = "finer look"
     ROW_COUNT = "row count"
     RANGES = "magnitudes"
     CATEGORIES = "categories"

@@ -15,7 +15,7 @@ from typing import Any
 from skdp.estimators.saving import ReleaseForm
 from skdp.privacy.discovery import LEVEL_PARTS, N_SHARES, TEXT
 from skdp.privacy.queries import Kind
-from skdp.schema import Categorical, Group, check
+from skdp.schema import Categorical, Group, Numeric, check
 from skdp.verification.costs import Given, bound_solver_error
 
 #: Rounding slopes and features to a grid lowers a bound by at most this fraction.
@@ -106,6 +106,8 @@ def list_first_releases(given: Given) -> list[Expected]:
     target, asked, plan = given.schema.target_column, given.parameters, given.plan
     n_classes = len(target.levels) if isinstance(target, Categorical) else 0
     counted = given.record.neighbours == "add-remove" and asked.get("n_rows") is None
+    look = _expect_look(given, counted)
+    counted &= look[0].times == 0
     balanced = asked.get("class_weight") == "balanced"
     geometry, starts = plan.get("geometry"), None
     if geometry in (*MAPPED, "Diagonal"):  # a user's own geometry may do as it likes
@@ -114,6 +116,7 @@ def list_first_releases(given: Given) -> list[Expected]:
     kind = Kind.CLASS_COUNTS if given.loss.n_classes else Kind.TARGET_HISTOGRAM
     n_bins = given.loss.n_classes or BINS
     found = [
+        *look,
         _expect_counts(given, Kind.ROW_COUNT, 1, times=int(counted)),
         _expect_counts(given, Kind.CLASS_WEIGHTS, n_classes, times=int(balanced)),
         _expect_counts(given, Kind.WEIGHT_HISTOGRAM, BINS),
@@ -126,6 +129,37 @@ def list_first_releases(given: Given) -> list[Expected]:
     return found + [
         _expect_counts(given, kind, n * bins[kind], n_columns=n)
         for kind, n in sorted(each)
+    ]
+
+
+def _expect_look(given: Given, counted: bool) -> list[Expected]:
+    """Return the releases of a look, which divide counts by the roots of weights.
+
+    Numbers weigh 1, columns of categories ¼, and the target 2. The private number of
+    records has three tenths of the sum of all weights. It depends on released counts
+    which numbers the second release has.
+    """
+    looked = any(r.kind == Kind.LOOK for r in given.releases)
+    weights, draws = [2.0], 1 if counted else 0
+    columns = [*given.schema.columns.values(), given.schema.target_column]
+    for column in columns:
+        if isinstance(column, Numeric) and column.bins is None:
+            weights.append(1.0)
+            draws += 32 + 4
+        elif isinstance(column, (Numeric, Categorical)):
+            weights.append(0.25)
+            draws += column.width + 1
+    del weights[-1]  # the target was counted first
+    square = given.apart * math.fsum(weights) / (0.7 if counted else 1.0)
+    return [
+        Expected(
+            kind=Kind.LOOK,
+            least=math.sqrt(square) * (1 - 1e-9),
+            most=math.sqrt(square) * (1 + 1e-9),
+            times=int(looked) if given.search is None else None,
+            n_draws=draws,
+        ),
+        Expected(kind=Kind.FINER_LOOK, least=math.sqrt(given.apart)),
     ]
 
 
