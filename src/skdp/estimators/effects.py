@@ -312,7 +312,7 @@ def list_curves(model: Any) -> list[Curve]:
         own = effects[at]
         stds = [None if one is None else one[at] for one in errors]
         weights = None if shares is None else shares[at]
-        if group.kind == "dense":
+        if group.kind == "dense" and isinstance(column, Numeric):
             middle = sum(column.inner) / 2 if weights is None else float(weights[0])
             own, *stds = _find_end_effects(column, middle, own, *stds)
             # Rows that are spread evenly have a third of the variance of the ends.

@@ -326,13 +326,11 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
                 schema = self._adapt_target(schema) if opened.infers_target else schema
             profile = None
             if self._looks(schema.row_norm):
-                seen = read(describe_finely(schema))
+                seen = read(describe_finely(schema)) if records is None else records
                 profile = release_look(seen, schema, record, noise, rows)
-                schema, rows = use_ranges(profile), profile.n_rows
-                if not self._is_described(schema):
-                    shares = find_knot_shares(profile, schema, N_SHARES)
-                    found_curves = self._describe(schema, rows, record, shares=shares)
-                    schema, reasons = found_curves
+                found = self._use(profile, record)
+                schema, rows, reasons = found
+                records = None  # those with the ranges of the schema
             elif not self._is_described(schema):
                 lines = partial(read, draw_lines(schema))
                 found = self._resolve(schema, rows, lines, record, noise)
@@ -420,7 +418,11 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
         # With a ledger, rows are counted but no record is read before the charge.
         if asked.ledger is None and opened.ids is None and opened.source.n_rows is None:
             readable = opened.schema
-        if readable is not None and self._is_described(readable):
+        if readable is not None and self._looks(readable.row_norm):
+            readable = describe_finely(readable)
+        elif readable is not None and not self._is_described(readable):
+            readable = None
+        if readable is not None:
             # Counting would read the whole file, so read and count in one pass.
             records = read(readable)
             rows = records.count()
@@ -542,6 +544,17 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
             **options,
         )
         return choice.schema, choice.reasons
+
+    def _use(
+        self, profile: Profile, record: PrivacyRecord
+    ) -> tuple[Schema, int, tuple[str, ...]]:
+        """Choose ranges, curves and pairs by what a look found."""
+        schema, rows = use_ranges(profile), profile.n_rows
+        if self._is_described(schema):
+            return schema, rows, ()
+        shares = find_knot_shares(profile, schema, N_SHARES)
+        chosen, reasons = self._describe(schema, rows, record, shares=shares)
+        return chosen, rows, reasons
 
     def _resolve(
         self,

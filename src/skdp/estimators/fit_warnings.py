@@ -9,8 +9,9 @@ if
 
 - the plan fits only a constant, because there are too few rows for the budget;
 - the released counts of the classes add up to far less than the number of rows;
-- the released Gram matrix shows a mistake in the schema (the matrix contains the mean
-  and mean square of every number and the count of every level);
+- a look shows that a number's range misses the rows, or the released Gram matrix shows
+  a mistake in the schema (the matrix contains the mean and mean square of every number
+  and the count of every level);
 - a score is computed on the table that the model was fitted to.
 """
 
@@ -34,6 +35,7 @@ from skdp.descent.matrix import fill_gram
 from skdp.descent.plan import Plan
 from skdp.descent.plan_files import find_geometry
 from skdp.estimators.opening import accept_column
+from skdp.privacy.look import Profile, find_zero
 from skdp.privacy.queries import GramPattern, Kind
 from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, split_hats
 
@@ -88,15 +90,43 @@ class _Sums:
 
 def describe_doubts(model: Any) -> list[str]:
     """Return a sentence for each column whose schema contradicts released sums."""
-    found = _find_released_sums(model)
+    found, profile = _find_released_sums(model), model.profile_
+    said = [] if profile is None else list(_doubt_profile(profile))
+    looked = set() if profile is None else set(profile.numbers)
     if found is None:
-        return []
-    return [
-        f"Column {group.name!r}: {said}"
+        return said
+    return said + [
+        f"Column {group.name!r}: {doubt}"
         for group in model.plan_.layout.groups
-        if group.kind != "ones"
-        for said in _doubt_column(group, model.schema_.columns[group.name], found)
+        if group.kind != "ones" and group.name not in looked
+        for doubt in _doubt_column(group, model.schema_.columns[group.name], found)
     ]
+
+
+def _doubt_profile(profile: Profile) -> Iterator[str]:
+    """Yield a sentence for each number whose range misses (nearly) all of its rows."""
+    for name, found in profile.numbers.items():
+        column = profile.limits.columns.get(name, profile.limits.target_column)
+        assert isinstance(column, Numeric)
+        range_ = f"[{column.low:g}, {column.high:g}]"
+        who = f"Column {name!r}" if name else "The target"
+        ends = {end: found.get(end) for end in ("low", "high")}
+        zero = find_zero(column)
+        if zero in (0.0, 1.0):  # cells at this end count as zeros
+            ends["low" if zero == 0.0 else "high"] = found.get("zero")
+        for end, share in ends.items():
+            if _is_nearly_all(share, found.error):
+                yield (
+                    f"{who}: (nearly) all values are at or beyond the {end} end of its "
+                    f"range {range_}. Check its unit."
+                )
+        if _is_nearly_all(found.get("missing"), found.error):
+            yield f"{who}: (nearly) all cells seem to be missing or not numbers."
+
+
+def _is_nearly_all(share: float, noise: float) -> bool:
+    """Return whether a noisy share may be one, and is surely more than a half."""
+    return share > 1.0 - max(AT_END, 2.0 * noise) and share - SURELY * noise > 0.5
 
 
 def warn_of_doubts(said: list[str]) -> None:

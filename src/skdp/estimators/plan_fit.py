@@ -11,7 +11,14 @@ from skdp.estimators.fit import COUNT_SHARE, ESTIMATORS, KNOTS_SHARE
 from skdp.estimators.opening import SCHEMA_IS_PUBLIC, PrivacyRequest, count_given
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.weights import BALANCED, BALANCED_SHARE
+from skdp.privacy.look import LOOK_SHARE
 from skdp.schema import Schema, check, toml_files
+
+#: What a plan says of a look that comes before it is carried out.
+LOOK_COMES = (
+    f"look: first, for {LOOK_SHARE:.0%} of the budget at most, noisy histograms of all "
+    "columns find the number of rows and the part of each range that they fill"
+)
 
 
 def plan(
@@ -32,9 +39,10 @@ def plan(
         Number of rows, or a guess if the number is private. If the schema has a unit,
         `n_rows` is the number of persons, or of rows if ``max_rows_per_unit`` is set.
         Under add-remove, which is the default, the plan is for a fit that releases the
-        number of rows. So a hundredth of the budget is set aside for that release, and
-        δ is 1e-9 by default. If knots are to be placed where the rows are, a twentieth
-        is set aside too. The plan shows such knots equally spaced.
+        number of rows, and δ is 1e-9 by default. A twentieth of the budget is set aside
+        for a look at the table, which finds that number, the part of each range that
+        rows fill, and the places of knots. The plan shows the limits of the schema, and
+        equally spaced knots.
     epsilon, delta : float
         The privacy budget.
     model : str
@@ -87,14 +95,18 @@ def plan(
     private_rows = asked.neighbours == "add-remove"
     public_rows = None if private_rows else n_rows
     record = asked.open_record(public_rows, unit, [SCHEMA_IS_PUBLIC])
+    looks = estimator._looks(described.row_norm)
     share = COUNT_SHARE if private_rows else 0.0
+    share = LOOK_SHARE if looks else share
     share += BALANCED_SHARE if estimator.class_weight == BALANCED else 0.0
     whole, chosen = record.budget, described
     record.budget = whole * (1.0 - share)
     reasons: tuple[str, ...] = ()
     if not estimator._is_described(described):
         chosen, reasons = estimator._describe(described, n_rows, record)
-        if estimator._places_knots(described, chosen):
+        if estimator._places_knots(described, chosen) and not looks:
             record.budget = whole * (1.0 - share - KNOTS_SHARE)
             chosen, reasons = estimator._describe(described, n_rows, record)
+    if looks:
+        reasons = (LOOK_COMES, *reasons)
     return estimator._plan(chosen, n_rows, record, reasons)

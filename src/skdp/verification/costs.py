@@ -71,6 +71,7 @@ class Given:
     layout: Layout
     loss: Loss
     digest: Callable[[], str]
+    limits: Schema
 
     @property
     def releases(self) -> list[ReleaseForm]:
@@ -182,6 +183,7 @@ def read_given(model: Any) -> Given:
         layout=model._layout,
         loss=model._loss(model.schema_),
         digest=lambda: model_digest(model),
+        limits=_find_limits(model),
     )
 
 
@@ -203,7 +205,14 @@ def _read_directory(source: Path) -> Given:
         layout=model._layout,
         loss=model._loss(schema),
         digest=digest,
+        limits=_find_limits(model),
     )
+
+
+def _find_limits(model: Any) -> Schema:
+    """Return the schema of a model before a look, if there was one."""
+    schema: Schema = model.schema_
+    return schema if model.profile_ is None else model.profile_.limits
 
 
 def read_evaluation(found: Any) -> tuple[RecordForm, str]:

@@ -233,7 +233,11 @@ def _list_contradictions(given: Given) -> Iterator[tuple[str, Any, Any]]:
         right = isinstance(rows, int) and rows >= 1
         if not right or count_given(rows, unit, most) != plan.get("n_rows"):
             yield "n_rows", rows, plan.get("n_rows")
-    target = given.schema.target_column
+    if not asked.get("look", True) and any(
+        one.kind == Kind.LOOK for one in given.releases
+    ):
+        yield "look", False, True
+    target = given.limits.target_column
     classes, ends = asked.get("classes"), asked.get("target_bounds")
     if classes is not None:
         levels = target.levels if isinstance(target, Categorical) else ()
