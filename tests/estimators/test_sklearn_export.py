@@ -17,9 +17,7 @@ from skdp.estimators import (
 from skdp.schema import Categorical, Numeric, Pair, Schema, Vector
 
 # Cells of some columns miss their range on purpose.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::skdp.estimators.DoubtfulSchemaWarning"
-)
+pytestmark = pytest.mark.filterwarnings("ignore::skdp.estimators.DoubtfulSchemaWarning")
 
 rng = np.random.default_rng(1)
 N = 600

@@ -146,7 +146,7 @@ FORGED = {
     "promise": (
         "model.json",
         [(("parameters", "look"), lambda _: False)],
-        "look",
+        "parameters",
     ),
     "step": ("privacy.json", [((*STEPS, "times"), lambda k: k - 1)], "number of steps"),
     "noise": (

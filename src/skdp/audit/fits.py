@@ -345,7 +345,7 @@ def make_game(
         fit = fit_to(other)
         looked = None
         if looks:
-            rows = None if private else fit.profile_.n_rows
+            rows = None if private or fit.profile_ is None else fit.profile_.n_rows
             looked = [
                 replay_look(own, schema, fit.privacy_.transcript, neighbours, rows)[1]
                 for own in finely

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import asdict, dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -248,15 +249,15 @@ def _score_canaries(
     `everyone` is a table that contains all canaries. Each coordinate of a sum over this
     table belongs to one canary, and its value is that canary's contribution.
     """
-    given = {"intercept": False, "max_weight": model.max_weight}
+    read = partial(everyone.encode, intercept=False, max_weight=model.max_weight)
     transcript, profile = model.privacy_.transcript, model.profile_
     looked: Sums = []
     if profile is not None:
-        seen = everyone.encode(describe_finely(profile.limits), **given)
+        seen = read(describe_finely(profile.limits))
         _, looked = replay_look(
             seen, profile.limits, transcript, "zero-out", profile.n_rows
         )
-    records = everyone.encode(model.schema_, **given)
+    records = read(model.schema_)
     engine = choose_engine(model.engine, model.n_threads)
     after = transcript[len(looked) :]
     _, (asked,) = replay(model.plan_, [records], after, engine=engine)
