@@ -111,7 +111,7 @@ def group_by_purpose(record: PrivacyRecord) -> list[Purpose]:
 #: others elsewhere.
 SETTINGS = (
     *("alpha", "l1_ratio", "fit_intercept", "class_weight", "max_weight", "sampling"),
-    *("geometry", "n_steps", "slope_bound", "calibration"),
+    *("geometry", "n_steps", "slope_bound", "calibration", "look"),
 )
 #: Largest number of characters that describe a column, and of columns on a page.
 LONGEST, MOST_COLUMNS = 500, 500
@@ -173,7 +173,8 @@ def describe_rows(model: Any) -> tuple[str, str]:
     if record.neighbours != "add-remove":
         return f"{count:,}", "a public number"
     counted = f"Number of {name_record(record.unit)}s"
-    if any(one.name == counted for one in group_by_purpose(record)):
+    looked = model.profile_ is not None and model.n_rows is None
+    if looked or any(one.name == counted for one in group_by_purpose(record)):
         return f"{count:,}", "approximate, because released with noise"
     return f"{count:,}", "given as public"
 
