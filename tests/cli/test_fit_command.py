@@ -194,7 +194,7 @@ def test_exposures_and_offsets_reach_the_fit(call, parsed, files, here):
     ]
     assert found[0]["intercept"] == pytest.approx(found[1]["intercept"], abs=1e-3)
     again = skdp.PoissonRegressor(
-        schema=skdp.load("model 0").schema_,
+        schema=skdp.load("model 0").schema,
         random_state=1,
         epsilon=8.0,
         max_weight=4.0,
