@@ -64,8 +64,8 @@ DOUBT = 0.5
 SEEN = 4.0
 #: A line may be fitted to values this many widths of the filled part beyond its ends.
 #: The largest of these numbers is chosen for which rows outside the filled part add at
-#: most `EXCESS` of its variance. Values further away are clipped.
-ROOMS, EXCESS = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0), 0.3
+#: most `EXCESS` times its variance. Values further away are clipped.
+ROOMS, EXCESS = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0), 3.0
 #: A numeric target keeps room for this many widths.
 TARGET_ROOM = 3.0
 
