@@ -631,10 +631,16 @@ GEOMETRY_CHOICES = ("auto", "matrix", "diagonal")
 
 
 def make_penalty(
-    layout: Layout, loss: Loss, alpha: float | str, l1_ratio: float
+    layout: Layout,
+    loss: Loss,
+    alpha: float | str,
+    l1_ratio: float,
+    epsilon: float = 1.0,
 ) -> ElasticNet:
     """Return the penalty alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²).
 
+    With "auto", alpha is light, or 0 in a run without noise (an infinite `epsilon`),
+    which then reaches the optimum of the likelihood.
     The intercept is not penalised. Here w are the weights of numbers on the scale on
     which rows have length one (`Group.inner`), so a generous range is not penalised
     more than a tight one. Only a ridge is used with such a scale.
@@ -642,6 +648,7 @@ def make_penalty(
     _check_penalty(alpha, l1_ratio)
     if isinstance(alpha, str):
         alpha = LIGHT_ODDS_RIDGE if loss.n_classes else LIGHT_RIDGE
+        alpha *= epsilon < math.inf
     penalised = layout.penalised
     if layout.clips is not None:
         check(l1_ratio == 0, "An ℓ₁ penalty requires numbers without a fill.")
@@ -727,7 +734,7 @@ def make_plan(
         The number of steps K.
     """
     check_budget(epsilon, delta, n_rows)
-    penalty = make_penalty(layout, loss, alpha, l1_ratio)
+    penalty = make_penalty(layout, loss, alpha, l1_ratio, epsilon)
     settings: dict[str, Any] = {
         "layout": layout,
         "loss": loss,

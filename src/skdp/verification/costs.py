@@ -140,6 +140,7 @@ class Given:
             self.loss,
             self.parameters.get("alpha", "auto"),
             self.parameters.get("l1_ratio", 0.0),
+            float(self.record.epsilon),
         )
 
     def quadratic(self) -> list[float]:

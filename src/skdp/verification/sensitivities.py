@@ -135,12 +135,12 @@ def list_first_releases(given: Given) -> list[Expected]:
 def _expect_look(given: Given, counted: bool) -> list[Expected]:
     """Return the releases of a look, which divide counts by the roots of weights.
 
-    Numbers weigh 1, columns of categories ¼, and the target 2. The private number of
-    records has three tenths of the sum of all weights. It depends on released counts
-    which numbers the second release has.
+    Numbers weigh 1, categories and classes ¼, and a numeric target 4. The private
+    number of records has three tenths of the sum of all weights. It depends on released
+    counts which numbers the second release has.
     """
     looked = any(r.kind == Kind.LOOK for r in given.releases)
-    weights, draws = [2.0], 1 if counted else 0
+    weights, draws = [], 1 if counted else 0
     columns = [*given.schema.columns.values(), given.schema.target_column]
     for column in columns:
         if isinstance(column, Numeric) and column.bins is None:
@@ -149,7 +149,8 @@ def _expect_look(given: Given, counted: bool) -> list[Expected]:
         elif isinstance(column, (Numeric, Categorical)):
             weights.append(0.25)
             draws += column.width + 1
-    del weights[-1]  # the target was counted first
+    if isinstance(columns[-1], Numeric):
+        weights[-1] = 4.0
     square = given.apart * math.fsum(weights) / (0.7 if counted else 1.0)
     return [
         Expected(
