@@ -200,6 +200,16 @@ def test_batches_that_cost_more_fail(solver, name, times, change):
     assert failed(found) == {"cost of the batches"}
 
 
+@pytest.mark.parametrize("solver", WITH_BATCHES)
+def test_batches_that_cost_nothing_fail(solver, change):
+    def hush(about, record):
+        for release in record["releases"]:
+            release["noise_multiplier"] = 1e15
+
+    name = "cost of the batches" if solver == "dp_sgd" else "sensitivities"
+    assert name in failed(change(solver, hush, digest=True))
+
+
 @pytest.mark.parametrize("solver", ["dp_sgd", "dp_svrg", "dp_cd", "dp_gcd", "dp_sega"])
 def test_another_number_of_steps_fails(solver, change):
     name = "n_epochs" if solver == "dp_svrg" else "n_steps"
