@@ -344,9 +344,10 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
 
     def _check_options(self, target: Target, table: Any = None) -> None:
         """Refuse options that are wrong for every table with such a target."""
+        most: Any = self.max_weight
         check(
-            0 < self.max_weight < 1e30,
-            f"max_weight must be in (0, 1e30), got {self.max_weight}.",
+            isinstance(most, int | float | np.number) and bool(0 < most < 1e30),
+            f"max_weight must be in (0, 1e30), got {most!r}.",
         )
         given = self.class_weight
         check(

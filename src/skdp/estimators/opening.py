@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from numbers import Real
 from os import PathLike
 from typing import Any
 
@@ -44,6 +45,7 @@ from skdp.schema import (
     Target,
     Vector,
     check,
+    check_integer,
     level_key,
     name_record,
     toml_files,
@@ -919,6 +921,10 @@ class PrivacyRequest:
 
     def __post_init__(self) -> None:
         check_budget_types(self.epsilon, self.delta)
+        check(
+            self.n_rows is None or isinstance(self.n_rows, Real),
+            f"n_rows must be a number or None, got {self.n_rows!r}.",
+        )
         book = open_ledger(self.ledger, self.epsilon, self.random_state)
         object.__setattr__(self, "ledger", book)
 
@@ -937,6 +943,8 @@ class PrivacyRequest:
 
         No cell is read. The other arguments are those of the function `open_table`.
         """
+        if n_threads is not None:
+            check_integer(n_threads, "n_threads")
         given = X, y, sample_weight, unit
         X, y, sample_weight, unit, make_engine = place_table(*given, engine, n_threads)
         opened = open_table(
