@@ -175,14 +175,21 @@ def accept_column(y: Any, what: str = "y") -> Any:
 def warn_of_floats(source: Source, schema: Schema) -> None:
     """Warn of categories in a column that a library has read as floats.
 
-    Whole numbers are not affected, because they are matched by their value.
+    Whole numbers are not affected, because they are matched by their value. In a column
+    of Python objects, the type of each cell is public. It is looked at only if the
+    schema has categories such as "3.1".
     """
     kinds = dict(zip(source.names or (), source.kinds, strict=False))
     columns: list[tuple[str, Any]] = [*schema.columns.items()]
     for name, column in [*columns, (schema.target_name or "", schema.target)]:
         levels = getattr(column, "levels", ())
         written = [str(level).removesuffix(".0").lstrip("-") for level in levels]
-        if kinds.get(name) == "float" and not all(map(str.isdigit, written)):
+        if name not in kinds or all(map(str.isdigit, written)):
+            continue
+        odd = [one for one in written if not one.isdigit() and one[-1:].isdigit()]
+        mixed = kinds[name] == "unknown" and source.n_rows is not None
+        mixed = mixed and any(math.isfinite(text_number(one)) for one in odd)
+        if kinds[name] == "float" or (mixed and _has_floats(source, name)):
             warnings.warn(
                 f"Column {name!r} holds floating-point numbers, but its categories are "
                 'not whole numbers. Different texts such as "3.1" and "3.10" may have '
@@ -190,6 +197,17 @@ def warn_of_floats(source: Source, schema: Schema) -> None:
                 UserWarning,
                 stacklevel=5,
             )
+
+
+def _has_floats(source: Source, name: str) -> bool:
+    """Return whether a column of Python objects has a float that is not nan."""
+    at = find_positions(source.names or (), [name])
+    return any(
+        isinstance(cell, float) and cell == cell
+        for (cells,) in source.read(at, ROWS)
+        if isinstance(cells, np.ndarray) and cells.dtype == object
+        for cell in cells.tolist()
+    )
 
 
 def check_pair(given: Any, what: str = "bounds") -> tuple[Any, Any]:
