@@ -189,7 +189,8 @@ def warn_of_floats(source: Source, schema: Schema) -> None:
         odd = [one for one in written if not one.isdigit() and one[-1:].isdigit()]
         mixed = kinds[name] == "unknown" and source.n_rows is not None
         mixed = mixed and any(math.isfinite(text_number(one)) for one in odd)
-        if kinds[name] == "float" or (mixed and _has_floats(source, name)):
+        floats = kinds[name] in ("float", "float category")
+        if floats or (mixed and _has_floats(source, name)):
             warnings.warn(
                 f"Column {name!r} holds floating-point numbers, but its categories are "
                 'not whole numbers. Different texts such as "3.1" and "3.10" may have '
@@ -815,7 +816,7 @@ def open_table(
     find_positions(names, columns_of_ids)  # refuses names that the table does not have
     refuse_floats(source, ids)
     kinds = zip(names, source.kinds, strict=True)
-    levels = {*(categorical or ()), *(n for n, kind in kinds if kind == "category")}
+    levels = {*(categorical or ()), *(n for n, kind in kinds if "category" in kind)}
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):
         columns["x"] = Vector(names, norm=1.0 if bounds is None else float(bounds[1]))
