@@ -227,6 +227,12 @@ def test_a_series_of_another_frame_is_refused(client, frame):
     ):
         with pytest.raises(ValueError, match="unit must be a series of the same Dask"):
             rows.fit(table[["age", "job", "y"]], unit=series)
+    mixed = frame.sample(frac=1, random_state=0)  # which Dask sorts by its index
+    with pytest.raises(ValueError, match="unit must be a series of the same Dask"):
+        rows.fit(
+            dd.from_pandas(mixed.drop(columns="who"), npartitions=2),
+            unit=dd.from_pandas(mixed["who"].reset_index(drop=True), npartitions=2),
+        )
     cells = other.assign(who=other["who"].astype(str)).drop(columns="job")
     scored = model(random_state=None).fit(frame)
     with pytest.raises(ValueError, match="y must be a series of the same Dask"):

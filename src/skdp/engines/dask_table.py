@@ -44,6 +44,8 @@ from skdp.tables.readers import Source, count_rows, find_positions
 PARTITIONS, LEAST_BYTES = 4, 1 << 25
 #: Largest number of buckets of persons. Each takes two small tasks per partition.
 MOST_BUCKETS = 64
+#: Names of Dask's classes of frames whose rows are the same at each computation.
+_KEEP_ORDER = {"FromPandas", "FromArray", "ReadParquetFSSpec", "ReadParquetPyarrowFS"}
 
 
 class ClusterTable(PlacedTable):
@@ -334,11 +336,18 @@ def _have_same_rows(table: Any, series: Any) -> bool:
     It has if both are made of the columns of one frame, by operations on single cells.
     Other frames may have the same rows in another order, even if one was made of the
     other. Frames in memory and Parquet files keep their order, like the columns that
-    are passed beside a table in memory.
+    are passed beside a table in memory. But `from_pandas` sorts frames by their index.
     """
     ours, theirs = _list_origins(table.expr), _list_origins(series.expr)
-    both = ours | theirs
-    return (len(both) == 1 and ours == theirs) or all(map(_keeps_order, both.values()))
+    both = list((ours | theirs).values())
+    if len(both) == 1 and ours == theirs:
+        return True
+    first, *others = map(_find_sorted_index, both)
+    if first is None:
+        together = all(index is None for index in others)
+    else:
+        together = all(index is not None and index.equals(first) for index in others)
+    return together and {type(origin).__name__ for origin in both} <= _KEEP_ORDER
 
 
 def _list_origins(expression: Any) -> dict[str, Any]:
@@ -355,8 +364,12 @@ def _list_origins(expression: Any) -> dict[str, Any]:
     return found
 
 
-def _keeps_order(origin: Any) -> bool:
-    return type(origin).__name__.startswith(("FromPandas", "FromArray", "ReadParquet"))
+def _find_sorted_index(origin: Any) -> Any:
+    """Return the index by which Dask sorts the rows of a frame, or None."""
+    if type(origin).__name__ != "FromPandas" or not origin.operand("sort"):
+        return None
+    index = origin.operand("frame")._data.index
+    return None if index.is_monotonic_increasing else index
 
 
 def _bind_on_worker(table: Any, *columns: Any, names: Sequence[str]) -> Any:
