@@ -417,7 +417,7 @@ def test_sketch_is_unbiased_through_the_loop(name):
     )
     error = moves.std(axis=0) / math.sqrt(n_runs)  # less for shuffled cycles
     assert (np.abs(moves.mean(axis=0) - gradient) < 6 * error).all()
-    # and the noise is the multiplier times the sensitivity, whatever the set
+    # and the noise is the multiplier times the sensitivity for every set
     squares = np.concatenate(noise) ** 2
     assert squares.mean() == pytest.approx(1.0, abs=6 * math.sqrt(2 / squares.size))
 

@@ -660,12 +660,13 @@ def make_penalty(
     )
 
 
-def _check_penalty(alpha: float | str, l1_ratio: float) -> None:
-    strong = not isinstance(alpha, str) and 0 <= alpha < math.inf
+def _check_penalty(alpha: Any, l1_ratio: Any) -> None:
+    number = int | float | np.number
+    strong = alpha == "auto" or (isinstance(alpha, number) and 0 <= alpha < math.inf)
     check(
-        (strong or alpha == "auto") and 0 <= l1_ratio <= 1,
+        bool(strong and isinstance(l1_ratio, number) and 0 <= l1_ratio <= 1),
         "alpha must be 'auto' or a finite number of at least 0, and l1_ratio must be "
-        f"in [0, 1], got {alpha!r} and {l1_ratio}.",
+        f"in [0, 1], got {alpha!r} and {l1_ratio!r}.",
     )
 
 

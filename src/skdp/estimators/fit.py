@@ -365,9 +365,10 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
 
     def _check_options(self, target: Target, table: Any = None) -> None:
         """Refuse options that are wrong for every table with such a target."""
+        most: Any = self.max_weight
         check(
-            0 < self.max_weight < 1e30,
-            f"max_weight must be in (0, 1e30), got {self.max_weight}.",
+            isinstance(most, int | float | np.number) and bool(0 < most < 1e30),
+            f"max_weight must be in (0, 1e30), got {most!r}.",
         )
         given = self.class_weight
         check(
@@ -664,8 +665,8 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
         """Compute the margins x·w of new rows, shape (n, k)."""
         check_is_fitted(self, "weights_")
         if is_dask(X) and hasattr(X, "columns"):  # one partition at a time in memory
-            parts = (X.partitions[i].compute() for i in range(X.npartitions))
-            return np.concatenate([self._margins(part) for part in parts])
+            parts = [self._margins(part.compute()) for part in X.to_delayed()]
+            return np.concatenate(parts)
         table = accept_table(X)
         check_width(table, self.n_features_in_, type(self).__name__)
         return compute_margins(table, self.schema_, self._layout, self.weights_)
