@@ -5,13 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from skdp.descent import algorithm1
+from skdp.descent.bounds import paper_noise_multiplier
 from skdp.descent.geometry import Diagonal, Task, make_diagonal_update
-from skdp.descent.plan import check_budget, check_separable, check_start, default_delta
+from skdp.descent.plan import (
+    Calibration,
+    check_budget,
+    check_calibration,
+    check_separable,
+    check_start,
+    default_delta,
+)
 from skdp.descent.rule import find_lipschitz
 from skdp.descent.samplings import Sampling, check_positive
 from skdp.descent.smoothness import from_bounds
@@ -54,6 +63,7 @@ def descend(
     neighbours: queries.Neighbours = "replace-one",
     penalty: Penalty | None = None,
     elliptical: bool = False,
+    calibration: Calibration = "exact",
     average: algorithm1.Average = algorithm1.mean,
     engine: Callable[[Records], queries.Engine] = ReferenceEngine,
     callback: Callable[[algorithm1.Step], None] | None = None,
@@ -106,6 +116,9 @@ def descend(
     elliptical : bool
         Whether the noise on a set is elliptical (`Diagonal`) instead of isotropic. This
         is possible only if f is an encoded table and `noise` is not given.
+    calibration : {"exact", "paper"}
+        How a budget determines σ_S: by exact accounting, or by the paper's Theorem 4.1,
+        σ_S² = 12 L_S² K T log(1/δ)/(nε)².
     average : callable K -> weights (K,)
         How θ¹, …, θ^K are averaged (`skdp.descent.algorithm1`).
     engine : callable Records -> Engine
@@ -126,10 +139,11 @@ def descend(
     -----
     **Guarantee.** For all neighbouring tables, the weights and everything that the
     callback receives cost what `privacy` says. If f is an encoded table, this is
-    unconditional. If f is a gradient, it requires that no record's gradient on S has a
-    norm above L_S, and that f is the mean over n records. In this case `privacy` lists
-    the bound as an assumption. If σ_S/L_S varies, every step is charged as if it drew
-    the set with the smallest σ_S/L_S.
+    unconditional. The sets are drawn first, and the cost follows from the steps that
+    one record can take part in (`skdp.privacy.visits`). If f is a gradient, it requires
+    that no record's gradient on S has a norm above L_S, and that f is the mean over n
+    records. In this case `privacy` lists the bound as an assumption. If σ_S/L_S varies,
+    every step is charged as if it drew the set with the smallest σ_S/L_S.
 
     Examples
     --------
@@ -154,6 +168,10 @@ def descend(
     check(
         not elliptical or (isinstance(f, Records) and noise is None),
         "elliptical=True requires records as f, and epsilon instead of noise.",
+    )
+    check(
+        calibration == "exact" or epsilon is not None,
+        "calibration='paper' requires epsilon, got noise or no budget.",
     )
     p, noisy = sampling.probabilities, noise is not None or epsilon is not None
     source = Randomness(random_state)
@@ -182,7 +200,20 @@ def descend(
     )
     gamma = _choose_step_sizes(f, loss, sampling, step_sizes, smoothness)
     n = 1 if n_rows is None else n_rows
-    budget = _RunBudget(sampling, n, neighbours, n_steps * n_restarts)
+    diagonal = Diagonal(smoothness=p / gamma, elliptical=elliptical)
+    # What a user's gradient does to single coordinates is not known, so every record is
+    # assumed to take part in every step.
+    count = None
+    if isinstance(f, Records):
+        count = partial(diagonal.count_visits, f.layout)
+    course = algorithm1.draw_course(
+        sampling.sets,
+        count,
+        n_steps=n_steps,
+        n_restarts=n_restarts,
+        randomness=source,
+    )
+    budget = _RunBudget(sampling, n, neighbours, course, calibration)
     if epsilon is not None:
         record, z = budget.spend(epsilon, delta)
     elif noise is not None and lipschitz is not None:
@@ -190,9 +221,8 @@ def descend(
     else:
         record, z = budget.spend(math.inf, delta)
     if isinstance(f, Records):
-        geometry = Diagonal(smoothness=p / gamma, elliptical=elliptical)
         assert loss is not None
-        exact = _sum_records(f, loss, geometry, engine, neighbours, n)
+        exact = _sum_records(f, loss, diagonal, engine, neighbours, n)
         n_outputs, record.unit = loss.n_outputs, f.layout.unit
     else:
         exact, n_outputs = _state(f, lipschitz or 0.0, n, neighbours), 1
@@ -213,11 +243,9 @@ def descend(
     weights = algorithm1.run_steps(
         query=query,
         update=make_diagonal_update(gamma / p, penalty, n),
-        sets=sampling.sets,
+        course=course,
         average=average,
         start=zero if start is None else check_start(start, zero),
-        n_steps=n_steps,
-        n_restarts=n_restarts,
         noise_multiplier=z,
         randomness=source,
         record=record,
@@ -233,19 +261,25 @@ class _RunBudget:
     sampling: Sampling
     n_rows: int
     neighbours: queries.Neighbours
-    n_releases: int
+    course: algorithm1.Course
+    calibration: Calibration
 
     def spend(self, epsilon: float, delta: float | None) -> tuple[PrivacyRecord, float]:
         """Return a privacy record, and the noise multiplier.
 
-        With this noise, all steps together use up the budget (ε, δ) of the record.
+        With exact accounting, all steps together use up the budget (ε, δ) of the
+        record. The noise of the paper is larger.
         """
         delta = default_delta(self.n_rows) if delta is None else delta
         if epsilon < math.inf:
             check_budget(epsilon, delta, self.n_rows)
+        check_calibration(self.calibration, epsilon, delta)
         record = PrivacyRecord(epsilon=epsilon, delta=delta, neighbours=self.neighbours)
-        mu = math.sqrt(record.budget)
-        return record, accountant.noise_multiplier(mu, self.n_releases)
+        z = accountant.noise_multiplier(math.sqrt(record.budget), self.course.most)
+        if self.calibration == "paper" and z:
+            n_releases = self.course.n_steps * len(self.course.loops)
+            z = max(z, paper_noise_multiplier(epsilon, delta, n_releases))
+        return record, z
 
     def measure(
         self, noise: OfSet, lipschitz: OfSet, delta: float | None
@@ -273,7 +307,7 @@ class _RunBudget:
             return self.spend(math.inf, delta)
         z *= 1 - 1e-9  # the sensitivity that is stated below is rounded up
         delta = default_delta(self.n_rows) if delta is None else delta
-        mu = math.sqrt(self.n_releases) / z
+        mu = math.sqrt(self.course.most) / z
         epsilon = accountant.spent_epsilon(mu, delta, ALLOWED_DRAWS) * (1 + 1e-6)
         check_budget(epsilon, delta, self.n_rows)
         record = PrivacyRecord(epsilon=epsilon, delta=delta, neighbours=self.neighbours)

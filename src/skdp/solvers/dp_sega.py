@@ -24,11 +24,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from skdp.descent import algorithm1, bounds, samplings, sega_bounds
-from skdp.descent.algorithm1 import Update, run_steps
+from skdp.descent.algorithm1 import Update, draw_course, run_steps
 from skdp.descent.geometry import clip_to_box
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.penalties import Penalty
@@ -36,6 +37,7 @@ from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import Released
 from skdp.privacy.randomness import Randomness
+from skdp.privacy.visits import visit_gradients
 from skdp.schema import FloatArray, IntArray, check, check_integer
 from skdp.solvers.problem import (
     Callback,
@@ -128,17 +130,23 @@ def dp_sega(
     steps, alpha = _choose_steps(problem, run, law, damping)
     steps = check_integer(n_steps or steps, "n_steps")
     Q = _choose_metric(problem, law, alpha, metric)
-    z = accountant.noise_multiplier(run.mu, steps)
+    course = draw_course(
+        law.sets,
+        partial(visit_gradients, problem.layout),
+        n_steps=steps,
+        n_restarts=1,
+        randomness=run.noise,
+    )
+    z = accountant.noise_multiplier(run.mu, course.most)
     average = algorithm1.growing(decay) if decay else algorithm1.mean
     weights = run_steps(
         query=_make_gradient_query(problem, engine),
         update=make_sega_update(
             Q, law.probabilities, alpha, problem.penalty, problem.n_rows
         ),
-        sets=law.sets,
+        course=course,
         average=average if z else algorithm1.last,
         start=problem.start,
-        n_steps=steps,
         noise_multiplier=z,
         randomness=run.noise,
         record=run.record,
