@@ -28,7 +28,7 @@ from functools import partial
 
 import numpy as np
 
-from skdp.descent import algorithm1, bounds, samplings, sega_bounds
+from skdp.descent import algorithm1, bounds, rule, samplings, sega_bounds
 from skdp.descent.algorithm1 import Update, draw_course, run_steps
 from skdp.descent.geometry import clip_to_box
 from skdp.engines.reference import ReferenceEngine
@@ -256,19 +256,26 @@ def _choose_steps(
     def lipschitz(at: IntArray) -> float:
         return problem.slope_bound * math.sqrt(layout.squared_norm(at))
 
-    rate, best = sega_bounds.choose_sega_rate(
-        law,
-        _bound_smoothness(problem),
-        lipschitz,
-        bounds.Budget(
-            n_rows=problem.n_rows,
-            epsilon=run.record.epsilon,
-            delta=run.record.delta,
-            neighbours=problem.neighbours,
-        ),
-        distance=even,
-        gradient=problem.slope_bound * even,
-        n_outputs=problem.loss.n_outputs,
-        damping=damping or None,
+    def choose(budget: bounds.Budget) -> tuple[bounds.Rate, float]:
+        return sega_bounds.choose_sega_rate(
+            law,
+            _bound_smoothness(problem),
+            lipschitz,
+            budget,
+            distance=even,
+            gradient=problem.slope_bound * even,
+            n_outputs=problem.loss.n_outputs,
+            damping=damping or None,
+        )
+
+    budget = bounds.Budget(
+        n_rows=problem.n_rows,
+        epsilon=run.record.epsilon,
+        delta=run.record.delta,
+        neighbours=problem.neighbours,
     )
+    rate, best = choose(budget)
+    budget = rule.find_presence(budget, law, layout, rate.n_steps)
+    if budget.presence < 1:
+        rate, best = choose(budget)
     return min(rate.n_steps, MOST_STEPS), best if damping is None else damping
