@@ -467,6 +467,14 @@ def test_saved_models_are_verified_with_their_visits(options, tmp_path):
         checks = {c.name: c.passed for c in skdp.verify(tmp_path / "bad").checks}
         return checks["steps that a record can take part in"] is False
 
+    def take_part_in_fewer(run, record):
+        """All that adds up is changed together."""
+        run["most"] *= 0.9
+        for release in record["releases"]:
+            if release["presence"] < 1:
+                release["presence"] = run["most"] / run["n_steps"]
+
+    assert fail(take_part_in_fewer)
     assert fail(lambda run, record: run.update(most=run["most"] * 0.99))
     assert fail(lambda run, record: run.update(profile=[0.5] * len(run["profile"])))
     assert fail(lambda run, record: run.update(profile=run["profile"][1:]))
