@@ -29,7 +29,12 @@ from skdp.privacy.budget import BudgetError, Event, PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.privacy.queries import NEIGHBOURS, Kind
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.visits import Visits, visit_gradients, visit_images
+from skdp.privacy.visits import (
+    Visits,
+    find_longest,
+    visit_gradients,
+    visit_images,
+)
 
 COLUMNS = {
     "a": Numeric(0, 1),
@@ -162,6 +167,24 @@ def test_when_sampling_coordinates_costs_nothing():
     layout = text.layout(intercept=False)
     eight = ShuffledBlocks([[j] for j in range(8)])
     assert most(eight, layout, 80) == pytest.approx(10)  # as many as full gradients
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(1.5, 2.4), st.integers(0, 10**6))
+def test_a_joint_bound_is_filled_where_visits_are_most(row_norm, seed):
+    """Against all rows that could be longest: two categories, the rest dense."""
+    rng = np.random.default_rng(seed)
+    schema = replace(SCHEMA, row_norm=row_norm)
+    layout, profile = schema.layout(True), rng.exponential(size=D)
+    longest = find_longest(layout, profile)
+    assert longest <= layout.squared_norm(np.arange(D), profile) * (1 + 1e-12)
+    for _ in range(20):
+        x = np.zeros(D)
+        x[1 + rng.integers(3)] = x[4 + rng.integers(2)] = x[-1] = 1.0
+        dense = rng.normal(size=3) * rng.integers(2, size=3)
+        room = min(1.0, row_norm**2 - 2)
+        x[[0, 6, 7]] = dense * math.sqrt(room) / max(np.linalg.norm(dense), 1e-9)
+        assert profile @ x**2 <= longest * (1 + 1e-12)
 
 
 # ---- runs

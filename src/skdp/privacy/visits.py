@@ -30,11 +30,11 @@ the lowest curve of a component. ∎
 
 For every record of every table, a_t(x)² = Σ_j v_tj x_j², where v_tj = h_tj⁻²/sup_x
 ‖x_{S_t}/h_t‖² for j in S_t and 0 otherwise. So N is the largest squared norm of a row
-in the weights v = Σ_t v_t, the *profile* of the sets. `Layout.squared_norm` bounds it:
-for a category, the most visited level counts. N = T if every step moves whole columns.
-If slopes can always reach their cap, and there is no joint bound on the row, then no
-smaller N is true: the row with the most visited level of each column, with numbers at
-the end of their range and with a slope that stays at the cap, attains every inequality.
+in the weights v = Σ_t v_t, the *profile* of the sets (`find_longest`). For a category,
+the most visited level counts. N = T if every step moves whole columns. If slopes can
+always reach their cap, no smaller N is true: the row with the most visited level of
+each column, with numbers at the end of their range and with a slope that stays at the
+cap, attains every inequality.
 
 The sets must not depend on the table, not even through released gradients. Then the
 number of visits would be known only after the run. Such runs pay for all steps.
@@ -85,7 +85,7 @@ class Visits:
         """
         right = np.all((profile >= 0) & np.isfinite(profile))
         check(bool(right), "A profile must be finite and not negative.")
-        most = layout.squared_norm(np.arange(layout.n_features), profile) * ROUNDING
+        most = find_longest(layout, profile) * ROUNDING
         return cls(
             n_steps=n_steps,
             most=min(max(most, 1.0), float(n_steps)),
@@ -96,6 +96,27 @@ class Visits:
     def presence(self) -> float:
         """N/T, the largest part of the steps that a record takes part in."""
         return self.most / self.n_steps
+
+
+def find_longest(layout: Layout, profile: FloatArray) -> float:
+    """Return sup_x Σ_j profile_j x_j² over all encoded rows x.
+
+    The squared norms of a row on the groups are at most 1 each. Together they are at
+    most the square of `row_norm`, without the intercept. So the groups with the largest
+    entries of the profile are filled first.
+
+    Notes
+    -----
+    **Guarantee.** For every encoded row of the layout, the sum is at most the result.
+    """
+    largest = np.zeros(len(layout.groups))
+    np.maximum.at(largest, layout.group_of, profile)
+    fixed = np.array([group.kind == "ones" for group in layout.groups])
+    inside, room = np.sort(largest[~fixed])[::-1], math.inf
+    if layout.row_norm is not None:
+        room = layout.row_norm**2
+    share = np.clip(room - np.arange(len(inside)), 0.0, 1.0)
+    return float(share @ inside + largest[fixed].sum())
 
 
 #: Returns the visits of a run on given sets, one per step, or None if all steps must be

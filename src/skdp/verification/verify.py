@@ -696,7 +696,7 @@ def _check_visits(given: Given) -> Iterator[Check]:
     allowed = Counter[float]()
     for run in runs:
         fits = len(run.profile) == given.layout.n_features
-        most = given.reach(run.profile) if fits else math.inf
+        most = _find_longest(given, run.profile) if fits else math.inf
         most = min(most, float(run.n_steps))
         total = math.fsum(run.profile)
         fits &= math.isclose(run.most, most, rel_tol=1e-8)
@@ -712,6 +712,25 @@ def _check_visits(given: Given) -> Iterator[Check]:
     right &= all(release.kind in STEPS for release in steps)
     said = "; ".join(found) or "there is no profile of the steps"
     yield Check("steps that a record can take part in", right, said)
+
+
+def _find_longest(given: Given, profile: list[float]) -> float:
+    """Return the largest Σ vⱼxⱼ² of a row x, for a profile v.
+
+    Each column has a squared norm of at most 1, and all of them together have at most
+    the square of the schema's row norm. The intercept comes on
+    top.
+    """
+    best = [
+        (max(profile[j] for j in group.coordinates.tolist()), group.kind == "ones")
+        for group in given.layout.groups
+    ]
+    room = math.inf if given.layout.row_norm is None else given.layout.row_norm**2
+    total = math.fsum(most for most, fixed in best if fixed)
+    for most in sorted((most for most, fixed in best if not fixed), reverse=True):
+        total += most * min(1.0, room)
+        room = max(0.0, room - 1.0)
+    return total
 
 
 def _count_planned_steps(given: Given) -> int:
