@@ -91,6 +91,9 @@ MEASUREMENTS = {
         "benchmarks/theorems.py", "try to break Theorems D, E and F", ONE_THREAD
     ),
     "theory": Measurement("experiments/theory_table.py", "the paper's special cases"),
+    "visits": Measurement(
+        "benchmarks/visits.py", "what coordinates gain from their visits", ONE_THREAD
+    ),
     "whole-tables": Measurement(
         "benchmarks/whole_tables.py", "real tables, from a fit to a model card"
     ),
