@@ -12,7 +12,13 @@ from numpy.typing import ArrayLike
 
 from skdp.descent import algorithm1
 from skdp.descent.bounds import paper_noise_multiplier
-from skdp.descent.geometry import Diagonal, Task, make_diagonal_update
+from skdp.descent.geometry import (
+    Diagonal,
+    Task,
+    clip_to_box,
+    make_diagonal_update,
+    make_sega_update,
+)
 from skdp.descent.plan import (
     Calibration,
     check_budget,
@@ -23,6 +29,7 @@ from skdp.descent.plan import (
 )
 from skdp.descent.rule import find_lipschitz
 from skdp.descent.samplings import Sampling, check_positive
+from skdp.descent.sega_bounds import choose_metric
 from skdp.descent.smoothness import from_bounds
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Loss
@@ -64,6 +71,8 @@ def descend(
     penalty: Penalty | None = None,
     elliptical: bool = False,
     calibration: Calibration = "exact",
+    damping: float | None = None,
+    directions: ArrayLike | None = None,
     average: algorithm1.Average = algorithm1.mean,
     engine: Callable[[Records], queries.Engine] = ReferenceEngine,
     callback: Callable[[algorithm1.Step], None] | None = None,
@@ -119,6 +128,17 @@ def descend(
     calibration : {"exact", "paper"}
         How a budget determines σ_S: by exact accounting, or by the paper's Theorem 4.1,
         σ_S² = 12 L_S² K T log(1/δ)/(nε)².
+    damping : float, optional
+        The damping α in (0, 1] of DP-SEGA (docs/guide/sega.md). Steps then move all
+        coordinates along an estimate of the whole gradient, and every convex penalty is
+        allowed. The step sizes are the inverse of the metric Q. If `smoothness` is
+        given instead, it must satisfy Diag(M) ⪰ H, and Q follows from it.
+    directions : float64 (r, d), optional
+        A public matrix Q whose rows are drawn instead of coordinates, if f is a
+        gradient. A step on a set S of rows releases Q_S ∇f, and subtracts
+        Q_Sᵀ Γ_S P_S⁻¹ (Q_S ∇f + η) from the weights. The sampling, the step sizes, the
+        smoothness and L_S are then those of the rows: L_S bounds ‖Q_S g‖ for the
+        gradient g of one record. There can be no penalty.
     average : callable K -> weights (K,)
         How θ¹, …, θ^K are averaged (`skdp.descent.algorithm1`).
     engine : callable Records -> Engine
@@ -198,6 +218,26 @@ def descend(
         "lipschitz is required with noise. It bounds the gradient of one record, and "
         "the privacy cost is computed from it.",
     )
+    check(
+        damping is None or 0 < damping <= 1,
+        f"damping must be in (0, 1], got {damping}.",
+    )
+    rows = None if directions is None else np.asarray(directions, dtype=np.float64)
+    check(
+        rows is None or (rows.ndim == 2 and rows.shape[0] == len(p)),
+        f"directions must be a matrix with {len(p)} rows, as the sampling has.",
+    )
+    check(
+        rows is None
+        or not (isinstance(f, Records) or penalty is not None or damping is not None),
+        "directions require a gradient as f, and no penalty or damping. For a table, "
+        "use a plan with the geometry Sketched.",
+    )
+    free = step_sizes is None and smoothness is None
+    if free and damping is not None and isinstance(f, Records):  # Diag(M) ⪰ H
+        assert loss is not None
+        reach = f.layout.squared_norm(np.arange(len(p)))
+        smoothness = np.full(len(p), loss.curvature * f.max_weight * reach)
     gamma = _choose_step_sizes(f, loss, sampling, step_sizes, smoothness)
     n = 1 if n_rows is None else n_rows
     diagonal = Diagonal(smoothness=p / gamma, elliptical=elliptical)
@@ -225,7 +265,7 @@ def descend(
         exact = _sum_records(f, loss, diagonal, engine, neighbours, n)
         n_outputs, record.unit = loss.n_outputs, f.layout.unit
     else:
-        exact, n_outputs = _state(f, lipschitz or 0.0, n, neighbours), 1
+        exact, n_outputs = _state(f, lipschitz or 0.0, n, neighbours, rows), 1
         record.assumptions = (STATED,) if noisy else ()
 
     def query(at: IntArray, theta: FloatArray) -> queries.BoundedSum:
@@ -238,11 +278,21 @@ def descend(
         return replace(total, sensitivity=max(total.sensitivity, wanted))
 
     penalty = penalty or ElasticNet()
-    check_separable(penalty, sampling, n_outputs)
-    zero = np.zeros((len(p), n_outputs))
+    zero = np.zeros((len(p) if rows is None else rows.shape[1], n_outputs))
+    if rows is not None:
+        update = _make_row_update(gamma / p, rows, n)
+    elif damping is not None:
+        inverse = 1.0 / gamma
+        if step_sizes is None:
+            inverse = choose_metric(p / gamma, p, damping)
+        metric = penalty.raise_metric(inverse, np.arange(len(p)))
+        update = make_sega_update(metric, p, damping, penalty, n)
+    else:
+        check_separable(penalty, sampling, n_outputs)
+        update = make_diagonal_update(gamma / p, penalty, n)
     weights = algorithm1.run_steps(
         query=query,
-        update=make_diagonal_update(gamma / p, penalty, n),
+        update=update,
         course=course,
         average=average,
         start=zero if start is None else check_start(start, zero),
@@ -370,10 +420,33 @@ def _sum_records(
     return geometry.prepare(task).query
 
 
+def _make_row_update(
+    step: FloatArray, rows: FloatArray, n_rows: float
+) -> algorithm1.Update:
+    """Return an update that moves all weights along the rows of Q that were drawn."""
+
+    def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
+        if not isinstance(released, Released):
+            raise TypeError(
+                f"An update takes only released values, got {type(released).__name__}."
+            )
+        move = step[at, None] * released.values / n_rows
+        return clip_to_box(weights - rows[at].T @ move)
+
+    return update
+
+
 def _state(
-    gradient: Gradient, lipschitz: OfSet, n_rows: int, neighbours: queries.Neighbours
+    gradient: Gradient,
+    lipschitz: OfSet,
+    n_rows: int,
+    neighbours: queries.Neighbours,
+    rows: FloatArray | None,
 ) -> algorithm1.Query:
-    """Return the query for n ∇f on S, with the sensitivity that the caller states."""
+    """Return the query for n ∇f on S, with the sensitivity that the caller states.
+
+    If there are `rows` of a matrix Q, the query is for n Q_S ∇f.
+    """
     reach = queries.count_changes(neighbours)
 
     def query(at: IntArray, theta: FloatArray) -> queries.BoundedSum:
@@ -390,7 +463,7 @@ def _state(
         rounding = 2.0**-30 * math.sqrt(len(at))  # by state_sensitivity
         sensitivity = reach * bound + rounding
         name = f"gradient of {count_in_words(len(at), 'coordinate')}"
-        value = n_rows * found[at, None]
+        value = n_rows * (found[at] if rows is None else rows[at] @ found)[:, None]
         return queries.state_sensitivity(value, sensitivity, Kind.STATED, name)
 
     return query

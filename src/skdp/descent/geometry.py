@@ -395,6 +395,37 @@ def make_diagonal_update(step: FloatArray, penalty: Penalty, n_rows: float) -> U
     return update
 
 
+def make_sega_update(
+    metric: FloatArray,
+    probabilities: FloatArray,
+    damping: float,
+    penalty: Penalty,
+    n_rows: float,
+) -> Update:
+    """Return an update that keeps a memory of the gradient and moves all coordinates.
+
+    The memory starts at zero. It depends on released values alone.
+    """
+    everything = np.arange(len(metric))
+    memory: list[FloatArray] = []
+
+    def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
+        if not isinstance(released, Released):
+            raise TypeError(
+                f"An update takes only released values, got {type(released).__name__}."
+            )
+        known = memory.pop() if memory else np.zeros_like(weights)
+        new = released.values / n_rows - known[at]
+        estimate, corrected = known.copy(), known.copy()
+        estimate[at] += new / probabilities[at, None]
+        corrected[at] += damping * new
+        memory.append(corrected)
+        moved = weights - estimate / metric[:, None]
+        return clip_to_box(penalty.prox(moved, metric, everything))
+
+    return update
+
+
 def accelerate(update: Update) -> Update:
     """Add Nesterov's momentum to full steps, and reset it when it points uphill.
 

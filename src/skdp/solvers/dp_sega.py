@@ -29,13 +29,11 @@ from functools import partial
 import numpy as np
 
 from skdp.descent import algorithm1, bounds, rule, samplings, sega_bounds
-from skdp.descent.algorithm1 import Update, draw_course, run_steps
-from skdp.descent.geometry import clip_to_box
+from skdp.descent.algorithm1 import draw_course, run_steps
+from skdp.descent.geometry import make_sega_update
 from skdp.engines.reference import ReferenceEngine
-from skdp.models.penalties import Penalty
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
-from skdp.privacy.mechanism import Released
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.visits import visit_gradients
 from skdp.schema import FloatArray, IntArray, check, check_integer
@@ -161,37 +159,6 @@ def dp_sega(
         "noise_multiplier": z,
     }
     return Solved(weights=weights, record=run.record, n_steps=steps, settings=settings)
-
-
-def make_sega_update(
-    metric: FloatArray,
-    probabilities: FloatArray,
-    damping: float,
-    penalty: Penalty,
-    n_rows: float,
-) -> Update:
-    """Return an update that keeps a memory of the gradient and moves all coordinates.
-
-    The memory starts at zero. It depends on released values alone.
-    """
-    everything = np.arange(len(metric))
-    memory: list[FloatArray] = []
-
-    def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
-        if not isinstance(released, Released):
-            raise TypeError(
-                f"An update takes only released values, got {type(released).__name__}."
-            )
-        known = memory.pop() if memory else np.zeros_like(weights)
-        new = released.values / n_rows - known[at]
-        estimate, corrected = known.copy(), known.copy()
-        estimate[at] += new / probabilities[at, None]
-        corrected[at] += damping * new
-        memory.append(corrected)
-        moved = weights - estimate / metric[:, None]
-        return clip_to_box(penalty.prox(moved, metric, everything))
-
-    return update
 
 
 def _make_gradient_query(
