@@ -28,6 +28,9 @@ class Measurement(NamedTuple):
 
 PYTEST = "-m pytest -n 2 -q"
 MEASUREMENTS = {
+    "algorithms": Measurement(
+        "benchmarks/algorithms.py", "what the other algorithms reach", ONE_THREAD
+    ),
     "additive": Measurement(
         "benchmarks/additive.py", "what curves and pairs reach", ONE_THREAD
     ),

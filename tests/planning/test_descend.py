@@ -372,10 +372,9 @@ def test_directions_are_rows_of_a_matrix():
     assert np.allclose(w, 1.0, atol=1e-9)
     with pytest.raises(ValueError, match="matrix with 4 rows"):
         skdp.descend(gradient, law, directions=np.eye(3), **common)
+    records = hospital()
+    law, eye = Full(records.layout.n_features), np.eye(records.layout.n_features)
     with pytest.raises(ValueError, match="require a gradient"):
-        records = hospital()
-        law = SingleCoordinate.uniform(records.layout.n_features)
-        eye = np.eye(records.layout.n_features)
         skdp.descend(records, law, directions=eye, loss=skdp.Logistic(), n_steps=1)
 
 

@@ -129,7 +129,7 @@ def dp_cd(
     M = _choose_smoothness(problem, run.share(share or 1.0), smoothness, floor)
     left = run.share(1.0 - share)
     sampling = samplings.SingleCoordinate.uniform(problem.layout.n_features)
-    steps = n_steps or choose_cd_steps(problem, left, sampling, M)
+    steps = n_steps or choose_cd_steps(problem, left, sampling, M, calibration)
     steps = check_integer(steps, "n_steps")
     restarts = check_integer(n_restarts, "n_restarts")
     if clip is None and run.mu < math.inf:
@@ -178,11 +178,15 @@ def compute_clips(smoothness: FloatArray, clip: float) -> FloatArray:
 
 
 def choose_cd_steps(
-    problem: Problem, run: Run, sampling: samplings.Sampling, M: FloatArray
+    problem: Problem,
+    run: Run,
+    sampling: samplings.Sampling,
+    M: FloatArray,
+    calibration: Literal["exact", "paper"] = "exact",
 ) -> int:
     """Return the number of steps that minimises the bound on the error, at most 50,000.
 
-    The bound is Theorem B of docs/guide/theory.md.
+    The bound is Theorem B of docs/guide/theory.md, with the noise of the calibration.
     """
     if run.mu == math.inf:
         return NOISELESS_PASSES * problem.layout.n_features
@@ -191,6 +195,7 @@ def choose_cd_steps(
         epsilon=run.record.epsilon,
         delta=run.record.delta,
         neighbours=problem.neighbours,
+        calibration=calibration,
     )
     rate = rule.choose_rate(sampling, M, problem.layout, problem.loss, Prior(), budget)
     return min(rate.n_steps, MOST_STEPS)
