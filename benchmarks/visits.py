@@ -3,7 +3,7 @@
 Two tables: a9a (123 binary columns, a joint bound on rows) and reuters (8,315 words in
 one vector). "Every step" is the cost of Theorem P, "visits" that of Theorem V. The
 number of steps follows from the noise in both. Run ``make bench NAME=visits``; it takes
-about five minutes of one core.
+about four minutes of one core.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ FITS: dict[str, list[tuple[str, dict[str, Any], tuple[float, ...], int]]] = {
     "reuters": [
         ("default", {}, (1.0,), 2),
         ("DP-GCD", {"solver": "dp_gcd"}, (1.0,), 2),
-        ("DP-CD", {"solver": "dp_cd"}, (1.0,), 1),
     ],
 }
 PAGE = """\

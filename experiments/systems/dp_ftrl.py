@@ -23,8 +23,8 @@ from skdp.solvers.problem import open_run
 NAME = "dp_ftrl"
 LABEL = "DP-FTRL, banded"
 LOSSES = ("logistic", "squared")
-#: Full passes take long, so it is run at two budgets.
-EPSILONS = (0.1, 1.0)
+#: Full passes take long, so it is run on small tables, at two budgets.
+EPSILONS, TABLES = (0.1, 1.0), ("bike", "california", "hospital")
 #: The bands of C: the first coefficients of 1/√(1 - x).
 BANDS = (1.0, 0.5, 0.375, 0.3125)
 
