@@ -28,6 +28,9 @@ class Measurement(NamedTuple):
 
 PYTEST = "-m pytest -n 2 -q"
 MEASUREMENTS = {
+    "algorithms": Measurement(
+        "benchmarks/algorithms.py", "what the other algorithms reach", ONE_THREAD
+    ),
     "additive": Measurement(
         "benchmarks/additive.py", "what curves and pairs reach", ONE_THREAD
     ),
@@ -94,6 +97,9 @@ MEASUREMENTS = {
         "benchmarks/theorems.py", "try to break Theorems D, E and F", ONE_THREAD
     ),
     "theory": Measurement("experiments/theory_table.py", "the paper's special cases"),
+    "visits": Measurement(
+        "benchmarks/visits.py", "what coordinates gain from their visits", ONE_THREAD
+    ),
     "whole-tables": Measurement(
         "benchmarks/whole_tables.py", "real tables, from a fit to a model card"
     ),

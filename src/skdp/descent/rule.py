@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from scipy.special import lambertw
 from skdp.descent import algorithm1, bounds, eso_bounds, samplings, smoothness
 from skdp.descent.geometry import RESIDUAL, USUAL_SCALE, Diagonal, Geometry
 from skdp.descent.matrix import InterceptOnly, Matrix, make_prior
-from skdp.descent.plan import Plan, check_budget, default_delta
+from skdp.descent.plan import Plan, check_budget, default_delta, expect_visits
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
 from skdp.privacy import accountant, queries
+from skdp.privacy.visits import visit_gradients
 from skdp.schema import IntArray, Layout, check, check_integer
 
 # ---- Choose the geometry and the number of steps by the untuned rule
@@ -552,6 +554,19 @@ def find_lipschitz(layout: Layout, slope_bound: float) -> Callable[[IntArray], f
     return lambda at: slope_bound * math.sqrt(layout.squared_norm(at))
 
 
+def find_presence(
+    budget: bounds.Budget, sampling: samplings.Sampling, layout: Layout, n_steps: int
+) -> bounds.Budget:
+    """Return the budget with the part of the steps that a record can take part in.
+
+    The sets are examples (`expect_visits`). The noise of the paper has a presence of 1.
+    """
+    if budget.calibration == "paper":
+        return budget
+    count = partial(visit_gradients, layout)
+    return replace(budget, presence=expect_visits(sampling, count, n_steps) / n_steps)
+
+
 def choose_rate(
     sampling: samplings.Sampling,
     v: np.typing.NDArray[np.float64],
@@ -560,8 +575,11 @@ def choose_rate(
     prior: bounds.Prior,
     budget: bounds.Budget,
     penalty: Penalty | None = None,
+    n_steps: int | None = None,
 ) -> bounds.Rate:
     """Return the best number of steps K* and the utility bound that it achieves.
+
+    If `n_steps` is given, the bound is for this number of steps.
 
     The bound for full steps is `bounds.convex_tight` (Theorem A), which requires
     Diag(M) ⪰ H. The bound for other samplings is `bounds.convex_eso` (Theorem B). These
@@ -570,6 +588,8 @@ def choose_rate(
     from Theorem D.
 
     All bounds hold only under the assumptions in `prior`, which `Rate.theorem` repeats.
+    The noise is what steps need in which one record takes part as often as with example
+    sets (`find_presence`).
     """
     lipschitz = find_lipschitz(layout, loss.slope_bound)
 
@@ -593,7 +613,16 @@ def choose_rate(
         return bounds.convex_eso(**facts, **own, sigma_squared=sigma)
 
     rate = compute_rate(v)
-    n_steps, condition = rate.n_steps, f"if {prior}"
+    # The part of the steps that a record takes part in depends on their number, and the
+    # other way round. It changes slowly, so two rounds are enough.
+    for _ in range(2):
+        budget = find_presence(budget, sampling, layout, n_steps or rate.n_steps)
+        rate = compute_rate(v) if budget.presence < 1 else rate
+    n_steps, condition = n_steps or rate.n_steps, f"if {prior}"
+    rate = rate.take_steps(n_steps)
+    if budget.presence < 1:
+        part = f"{budget.presence:.2g}"
+        condition += f", a record takes part in at most {part} of the steps"
     if penalty is not None and penalty.is_ridge:
         ridge = penalty.quadratic(np.arange(layout.n_features))
         rate = compute_rate(v + ridge).take_steps(n_steps)
