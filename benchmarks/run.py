@@ -87,6 +87,9 @@ MEASUREMENTS = {
     ),
     "speed": Measurement("benchmarks/speed.py", "time and memory"),
     "start": Measurement("benchmarks/speed_start.py", "CPU time of first fits"),
+    "subgroups": Measurement(
+        "benchmarks/subgroups.py", "what noise does to small groups", ONE_THREAD
+    ),
     "theorems": Measurement(
         "benchmarks/theorems.py", "try to break Theorems D, E and F", ONE_THREAD
     ),

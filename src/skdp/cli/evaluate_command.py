@@ -43,6 +43,7 @@ from skdp.cli.options import (
 EXAMPLES = [
     "skdp evaluate model test.csv --epsilon 1",
     "skdp evaluate model test.csv --epsilon 1 --metric auc --metric log_loss",
+    "skdp evaluate model test.csv --epsilon 1 --metric accuracy --by sex",
     "skdp evaluate model test.csv --epsilon 1 --ledger budget.db --out scores.html",
 ]
 
@@ -56,6 +57,13 @@ def evaluate_command(
         list[str] | None,
         typer.Option(
             metavar="NAME", help="Score to release; repeat for several.  [default: all]"
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Categorical column of the schema; score each category's rows too.",
         ),
     ] = None,
     neighbours: NeighboursName = Neighbours.add_remove,
@@ -98,6 +106,7 @@ def evaluate_command(
         epsilon=epsilon,
         delta=delta,
         metrics=metric or None,
+        by=by,
         unit=unit or None,
         neighbours=neighbours.value,
         n_rows=rows,

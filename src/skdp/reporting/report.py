@@ -183,6 +183,8 @@ def _describe_evaluation(about: Subject) -> dict[str, Any]:
     scored = about.model
     return {
         "scores": scored.scores,
+        "by": scored.by,
+        "groups": scored.groups,
         "confusion": scored.confusion,
         "confidence": scored.confidence,
         "calibration": scored.calibration,
