@@ -51,8 +51,8 @@ model without noise predicts.
 |---|---|---|{lines}|
 """
 MIDDLE = """
-Most small groups lose more than large ones, and the more, the smaller ε is. Their rows are
-few, so noise moves the coefficient of their own category and of the categories that
+Most small groups lose more than large ones, and the more, the smaller ε is. Their rows
+are few, so noise moves the coefficient of their own category and of the categories that
 only they have, such as the countries that most of a group come from. All other
 coefficients come from everybody's rows, and all groups lose alike by their noise. One
 fit may do worse than the mean over seeds, so look at the worst seed too.
