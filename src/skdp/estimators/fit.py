@@ -764,6 +764,21 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
         check_is_fitted(self, "weights_")
         return make_onnx_model(self)
 
+    def card(self, format: str = "markdown", **options: Any) -> str:
+        """Return a model card, or an entry for a registry of deployments, as text.
+
+        Parameters
+        ----------
+        format : {"markdown", "json", "registry", "html"}
+            A card as model hubs read it, the same facts as JSON, an entry of the
+            registry of differential-privacy deployments as YAML, or a page.
+        **options
+            ``ledger``, ``scores`` and ``answers``, as for `skdp.report`.
+        """
+        import skdp  # reports are written by a later layer
+
+        return skdp.report(self, form=format, **options)
+
     def save(self, directory: str | PathLike[str]) -> None:
         """Write the fitted model to a directory of text files; `skdp.load` reads it.
 
