@@ -78,6 +78,9 @@ MEASUREMENTS = {
         "benchmarks/persons.py", "protect persons with several rows", ONE_THREAD
     ),
     "picture": Measurement("benchmarks/picture.py", "draw the readme's picture"),
+    "private-trees": Measurement(
+        "benchmarks/private_trees.py", "published and measured private trees"
+    ),
     "rule": Measurement("benchmarks/rule_check.py", "what other constants would give"),
     "scores": Measurement(
         "benchmarks/scores.py", "how often intervals of scores hold", ONE_THREAD
