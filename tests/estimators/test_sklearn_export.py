@@ -177,6 +177,9 @@ def test_one_row_is_a_dict_of_cells():
     for one in (model, model.to_sklearn()):
         found = one.predict_proba(row)
         np.testing.assert_allclose(found, one.predict_proba(TABLE[3:4]), rtol=1e-15)
+        several = one.predict_proba([row, {"text": "a"}, row])
+        np.testing.assert_array_equal(several[[0, 2]], np.vstack([found, found]))
+        assert (several[1] != found[0]).any()
 
 
 def test_many_levels_are_sparse():

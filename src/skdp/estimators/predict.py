@@ -36,9 +36,14 @@ def compute_margins(
 
 
 def accept_rows(X: Any) -> Any:
-    """Return `X` as a table. A dict of single cells is a table with one row."""
+    """Return `X` as a table. A dict of single cells is a row, and so is one in a list.
+
+    Cells that a dict of the list lacks are missing. The first one has all the names.
+    """
     if type(X) is dict and X and not any(map(_is_column, X.values())):
-        X = {name: [cell] for name, cell in X.items()}
+        X = [X]
+    if isinstance(X, list) and X and all(type(row) is dict for row in X):
+        X = {name: [row.get(name) for row in X] for name in X[0]}
     return accept_table(X)
 
 
