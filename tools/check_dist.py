@@ -48,6 +48,7 @@ assert not extras & set(sys.modules), extras & set(sys.modules)
 SCRIPT = """
 from typing import assert_type
 import skdp
+from skdp.estimators.summary import Summary
 
 schema = skdp.Schema(
     {"age": skdp.Numeric(17, 90), "job": skdp.Categorical(["a", "b"])},
@@ -58,6 +59,8 @@ assert_type(plan, skdp.Plan)
 model = skdp.LogisticRegression(epsilon=1.0, schema=schema).fit("table.csv")
 assert_type(model, skdp.LogisticRegression)
 assert_type(skdp.statement(model), str)
+assert_type(model.summary(), Summary)
+assert_type(model.card(format="registry"), str)
 print(model.predict_proba("new.csv").mean(), plan.n_steps)
 """
 #: The same with two mistakes, which must be found.
