@@ -84,6 +84,9 @@ MEASUREMENTS = {
         "benchmarks/persons.py", "protect persons with several rows", ONE_THREAD
     ),
     "picture": Measurement("benchmarks/picture.py", "draw the readme's picture"),
+    "private-trees": Measurement(
+        "benchmarks/private_trees.py", "published and measured private trees"
+    ),
     "rule": Measurement("benchmarks/rule_check.py", "what other constants would give"),
     "scores": Measurement(
         "benchmarks/scores.py", "how often intervals of scores hold", ONE_THREAD
@@ -93,6 +96,9 @@ MEASUREMENTS = {
     ),
     "speed": Measurement("benchmarks/speed.py", "time and memory"),
     "start": Measurement("benchmarks/speed_start.py", "CPU time of first fits"),
+    "subgroups": Measurement(
+        "benchmarks/subgroups.py", "what noise does to small groups", ONE_THREAD
+    ),
     "theorems": Measurement(
         "benchmarks/theorems.py", "try to break Theorems D, E and F", ONE_THREAD
     ),

@@ -211,6 +211,14 @@ def _doubt_levels(group: Group, column: Any, found: _Sums) -> str | None:
         1.0 - float(shares[most]), noise, AT_END
     ):
         return f"(nearly) all rows have {group.labels[most]!r}."
+    # In another encoding than its own, a level with such letters never matches.
+    for level, share in zip(getattr(column, "levels", ()), shares, strict=False):
+        odd = isinstance(level, str) and not level.isascii()
+        if odd and found.is_negligible(float(share), noise, AT_END):
+            return (
+                f"(nearly) no row has {level!r}. Check the encoding of the file, as in "
+                "skdp.tables.CSV(path, encoding='latin-1') or --encoding."
+            )
     return None
 
 

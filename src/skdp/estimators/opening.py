@@ -257,6 +257,31 @@ def name_target(schema: Schema | None, name: str, target: Any) -> Schema:
     return replace(schema, target=(name, described))
 
 
+def refuse_encoded_labels(y: Any, target: Any) -> None:
+    """Refuse an array of integers as labels if no class is a number.
+
+    scikit-learn's ``VotingClassifier``, ``StackingClassifier`` and (for probabilities)
+    ``cross_val_predict`` number the labels before they fit. Without this, a fit would
+    spend its budget on labels that never match. The
+    type of an array that is passed as `y` is taken as public. The types of columns are
+    not, because a library may have guessed them from the cells.
+    """
+    column = target[1] if isinstance(target, tuple) else target
+    if not (isinstance(y, np.ndarray) and isinstance(column, Categorical)):
+        return
+    numbers = [key for key in column.codes if not math.isnan(text_number(key))]
+    levels = [str(level) for level in sort_target(column).levels]
+    codes = [*range(len(levels))]
+    shown = ", ".join(f"{i} is {one!r}" for i, one in enumerate(levels[:3]))
+    check(
+        y.dtype.kind not in "biu" or bool(numbers),
+        "y is an array of integers, but no class is a number, so no label would match. "
+        "scikit-learn's VotingClassifier, StackingClassifier and cross_val_predict "
+        "number the labels before they fit. Within them, describe the target as "
+        f"Categorical({codes}), where {shown}{', …' if levels[3:] else ''}.",
+    )
+
+
 def list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]:
     """Return each column's (low, high), from a pair of numbers or a pair of arrays."""
     if bounds is None:
@@ -785,6 +810,7 @@ def open_table(
             "classes and target_bounds must be those of the schema's target. Leave "
             "them out, because the schema describes the target.",
         )
+        refuse_encoded_labels(y, target if described is None else described)
         return opened(
             columns=dict(schema.columns),
             target=sort_target(target if described is None else described),
@@ -815,6 +841,7 @@ def open_table(
         check_name(name, names)
     find_positions(names, columns_of_ids)  # refuses names that the table does not have
     refuse_floats(source, ids)
+    refuse_encoded_labels(y, target)
     kinds = zip(names, source.kinds, strict=True)
     levels = {*(categorical or ()), *(n for n, kind in kinds if "category" in kind)}
     columns: dict[str, Any] = {}

@@ -334,7 +334,7 @@ def import_library(name: str) -> Any:
     except ImportError:
         root = name.partition(".")[0]
         raise ImportError(
-            f"Reading this table requires {root}: pip install {root}."
+            f"This requires {root}, which is not installed: pip install 'skdp[tables]'."
         ) from None
 
 

@@ -190,7 +190,7 @@ def _import_mpmath() -> Any:
     try:
         return import_module("mpmath").mp
     except ModuleNotFoundError:
-        raise ValueError(
+        raise ImportError(
             "Verification requires mpmath: pip install 'skdp[verify]'."
         ) from None
 
