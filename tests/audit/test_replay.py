@@ -1,13 +1,16 @@
 """The auditor's view of a fit is the fit: same weights, sums that differ as stated."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import skdp
 from skdp.audit import fits
-from skdp.audit.fits import replay
+from skdp.audit.fits import replay, replay_look
 from skdp.audit.tables import make_neighbours
 from skdp.engines.reference import ReferenceEngine
+from skdp.privacy.look import describe_finely, use_ranges
 from skdp.privacy.queries import GramPattern, gram
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
@@ -43,6 +46,22 @@ def test_games_stay_within_their_claim(kind, setting, neighbours):
     assert max(shares) > 0.1
 
 
+def replay_all(model, read):
+    """The schema and the weights of a fit, from its releases and any table."""
+    transcript, seen = model.privacy_.transcript, model.profile_
+    used, looked = model.schema, []
+    if seen is not None:
+        counted = model.neighbours == "add-remove" and model.n_rows is None
+        found, looked = replay_look(
+            read(describe_finely(model.schema)),
+            *(model.schema, transcript, model.neighbours),
+            None if counted else seen.n_rows,
+        )
+        used = use_ranges(found)
+    weights, _ = replay(model.plan_, [read(used)], transcript[len(looked) :])
+    return used, weights
+
+
 @pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("geometry", ["matrix", "diagonal"])
 def test_a_replay_ends_at_the_weights_of_the_fit(geometry, neighbours):
@@ -58,8 +77,9 @@ def test_a_replay_ends_at_the_weights_of_the_fit(geometry, neighbours):
     table, other = make_neighbours(model.schema, neighbours, n_rows=40)
     model.fit(table.columns, table.target, sample_weight=table.weight)
     for asked in (table, other):  # whatever is asked, weights follow the releases
-        records = asked.encode(model.schema, intercept=True, max_weight=1.0)
-        weights, _ = replay(model.plan_, [records], model.privacy_.transcript)
+        read = partial(asked.encode, intercept=True, max_weight=1.0)
+        used, weights = replay_all(model, read)
+        assert used == model.schema_
         np.testing.assert_array_equal(weights, model.weights_)
 
 

@@ -83,19 +83,23 @@ def test_choices_depend_on_public_facts_alone():
     """No argument of the choice holds a record; rows and shares are released."""
     model = fit(pairs=None, neighbours="add-remove")
     first, second = list(model.privacy_.events)[:2]
-    assert first.query == "number of rows"
-    assert second.query == "shares of 2 columns"
-    signal = model.plan_.n_rows * (model.privacy_.budget * 0.94) ** 0.5
+    assert first.query == "number of rows, histograms of 3 columns and of the target"
+    assert second.kind == Kind.FINER_LOOK or second.kind == Kind.GRAM
+    spent = sum(e.mu_squared for e in (first, second) if e.kind != Kind.GRAM)
+    signal = model.plan_.n_rows * (model.privacy_.budget - spent) ** 0.5
     knots = model.schema_.columns["age"].n_knots
     assert knots == 1 + round(1.27 * (signal / 2.5 / 6**0.5) ** (1 / 2))
 
 
-def test_knots_are_where_the_rows_are():
-    model = fit(pairs=None, neighbours="zero-out")
+@pytest.mark.parametrize("look", [True, False])
+def test_knots_are_where_the_rows_are(look):
+    model = fit(pairs=None, neighbours="zero-out", look=look)
     spent = [event for event in model.privacy_.events if event.kind == Kind.KNOT_SHARES]
-    assert len(spent) == 1
-    assert spent[0].mu_squared == pytest.approx(0.05 * model.privacy_.budget, rel=1e-3)
-    assert spent[0].sensitivity == pytest.approx(2**0.5)
+    assert len(spent) == (not look)
+    if not look:
+        share = 0.05 * model.privacy_.budget
+        assert spent[0].mu_squared == pytest.approx(share, rel=1e-3)
+        assert spent[0].sensitivity == pytest.approx(2**0.5)
     age, dose = (model.schema_.columns[name] for name in ("age", "dose"))
     assert np.allclose(age.place_knots(), np.linspace(0, 1, age.n_knots), atol=0.03)
     gaps = np.diff(dose.place_knots())  # doses are rare at both ends of the log scale
@@ -192,7 +196,7 @@ def test_models_are_saved_with_their_curves(model, tmp_path):
     assert "Curve of age" in page
     assert "2 more terms cannot be told from noise." in page
     assert "Map of age and site" not in page
-    assert "Knots, placed where the rows are" in page
+    assert "A look at what rows fill: histograms of all columns" in page
     assert "There is no forecast" not in page  # the plan could be made again
 
 

@@ -25,6 +25,7 @@ def fitted(table, **given):
     return skdp.LogisticRegression(**settings).fit(table, Y)
 
 
+@pytest.mark.filterwarnings("ignore::skdp.estimators.DoubtfulSchemaWarning")
 @pytest.mark.parametrize(
     ("cells", "odd", "kind"),
     [

@@ -153,9 +153,11 @@ def test_coefficients_are_in_the_users_units():
     columns = {"size": Numeric(-1, 3), "age": Numeric(10, 90)}
     model = LinearRegression(schema=Schema(columns, target=Numeric(-2, 5)))
     model.fit(FRAME, Y)
-    rows = FRAME.assign(age=FRAME["age"].clip(10, 90))
+    ends = {name: column.ends for name, column in model.schema_.columns.items()}
+    assert ends["size"] != (-1, 3)  # the part of the range that rows fill
+    rows = FRAME.assign(**{name: FRAME[name].clip(*ends[name]) for name in ends})
     by_hand = rows[["size", "age"]].to_numpy() @ model.coef_ + model.intercept_
-    np.testing.assert_allclose(model.predict(rows), by_hand, atol=1e-12)
+    np.testing.assert_allclose(model.predict(FRAME), by_hand, atol=1e-12)
 
 
 @pytest.mark.parametrize(

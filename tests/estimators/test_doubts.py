@@ -60,15 +60,22 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
+@pytest.mark.parametrize(
+    ("neighbours", "look"),
+    [("replace-one", False), ("replace-one", True), ("add-remove", True)],
+)
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_column_is_told_of(name, neighbours):
+def test_a_wrong_column_is_told_of(name, neighbours, look):
     cells, columns, expected = WRONG[name]
     hard = "all the same", "text as a number", "dates as texts"
     epsilon = 30.0 if name in hard else 3.0
     with pytest.warns(DoubtfulSchemaWarning, match="Column") as said:
         model = fitted(
-            GOOD | cells, COLUMNS | columns, neighbours=neighbours, epsilon=epsilon
+            GOOD | cells,
+            COLUMNS | columns,
+            neighbours=neighbours,
+            epsilon=epsilon,
+            look=look,
         )
     (one,) = describe_doubts(model)
     assert expected in one
@@ -119,7 +126,7 @@ def test_cells_near_the_value_for_missing_cells_are_not_taken_as_missing(name):
     exact = fitted({"x": cells}, columns, epsilon=np.inf).privacy_.transcript
     absent = fitted({"x": np.full(N, np.nan)}, columns, epsilon=np.inf)
     missing = absent.privacy_.transcript
-    model = fitted({"x": cells}, columns, epsilon=3.0)
+    model = fitted({"x": cells}, columns, epsilon=3.0, look=False)
     kept = model.privacy_.transcript
     (place,) = [i for i, one in enumerate(kept) if one.kind == Kind.GRAM]
     gram = kept[place]
@@ -151,7 +158,7 @@ def test_a_matrix_of_one_entry_is_found():
 
 def test_what_is_said_follows_from_what_was_released():
     """The sentence is a function of the record: no cell is looked at."""
-    model = fitted(GOOD, epsilon=30.0)
+    model = fitted(GOOD, epsilon=30.0, look=False)
     (gram,) = [r for r in model.privacy_.transcript if r.kind == Kind.GRAM]
     place = model.privacy_.transcript.index(gram)
     none = replace(gram, values=gram.values * 0)

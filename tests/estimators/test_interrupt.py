@@ -46,7 +46,7 @@ def test_a_first_fit_leaves_nothing(interrupted):
     (note,) = stop.value.__notes__
     assert note.startswith("Spent before the fit stopped:")
     assert "3 × gradient" in note
-    assert "1 × number of rows" in note
+    assert "1 × number of rows, histograms of 3 columns and of the target" in note
     assert "1 × 10 entries of the Gram matrix" in note
 
 

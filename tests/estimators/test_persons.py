@@ -78,7 +78,7 @@ def test_n_is_the_number_of_persons(neighbours):
     model = fit(**options)
     persons, released = TABLE["id"].nunique(), neighbours == "add-remove"
     queries = [event.query for event in model.privacy_.events]
-    assert ("number of persons" in queries) == released
+    assert any(query.startswith("number of persons") for query in queries) == released
     assert abs(model.plan_.n_rows - persons) < (200 if released else 1)
     assert model.plan_.layout.counted == "persons"
 
@@ -270,7 +270,8 @@ def test_a_search_keeps_the_rows_of_a_person_together(monkeypatch):
         return found
 
     monkeypatch.setattr(RowCounts, "find_divisors", noted)
-    model = skdp.LogisticRegression(schema=SCHEMA, n_steps=5)
+    # A look would read the rows once more.
+    model = skdp.LogisticRegression(schema=SCHEMA, n_steps=5, look=False)
     search = skdp.PrivateSearchCV(
         model, {"alpha": [1e-5, 1.0]}, epsilon=4.0, method="split"
     )

@@ -32,12 +32,11 @@ def schema_of(model):
 @pytest.mark.parametrize("model", ESTIMATORS)
 def test_fit_runs_the_plan(model, epsilon, neighbours):
     schema = schema_of(model)
-    fitted = ESTIMATORS[model](
-        schema=schema, epsilon=epsilon, neighbours=neighbours, random_state=0
-    ).fit(TABLE)
+    settings = {"epsilon": epsilon, "neighbours": neighbours, "look": False}
+    fitted = ESTIMATORS[model](schema=schema, random_state=0, **settings).fit(TABLE)
     n_rows = fitted.plan_.n_rows  # under add-remove it was released
     assert n_rows == N_ROWS or (neighbours, epsilon) == ("add-remove", 0.5)
-    plan = skdp.plan(schema, n_rows, epsilon, model=model, neighbours=neighbours)
+    plan = skdp.plan(schema, n_rows, model=model, **settings)
     planned = plan
     if neighbours == "add-remove":  # a run of this plan would release no number
         assert plan.assumptions[-1] == "The number of rows given is public."

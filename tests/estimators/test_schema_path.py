@@ -29,12 +29,15 @@ def test_a_fit_is_that_of_the_schema(path):
     assert str(model.privacy_) == str(own.privacy_)
 
 
-def test_a_saved_model_keeps_what_was_fitted(path, tmp_path):
-    model = skdp.LogisticRegression(schema=path).fit(DATA.columns)
+@pytest.mark.parametrize("look", [True, False])
+def test_a_saved_model_keeps_what_was_fitted(look, path, tmp_path):
+    model = skdp.LogisticRegression(schema=path, look=look).fit(DATA.columns)
     Path(path).unlink()
     model.save(tmp_path / "model")
     loaded = skdp.load(tmp_path / "model")
-    assert loaded.schema == loaded.schema_ == DATA.schema
+    assert loaded.schema == DATA.schema
+    assert loaded.schema_ == model.schema_
+    assert (loaded.schema_ == DATA.schema) == (not look)
     np.testing.assert_array_equal(loaded.weights_, model.weights_)
 
 

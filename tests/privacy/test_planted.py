@@ -8,7 +8,7 @@ from made_tables import records_of, row_of, rows_of, schema_of
 from test_sensitivity import exceeds, neighbouring_tables, reached
 
 import skdp
-from skdp.audit.fits import replay
+from skdp.audit.fits import replay, replay_look
 from skdp.descent import geometry as target
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
@@ -16,6 +16,7 @@ from skdp.models.losses import LOSSES
 from skdp.privacy import discovery
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import encode
+from skdp.privacy.look import describe_finely, use_ranges
 from skdp.privacy.mechanism import Released
 from skdp.privacy.queries import NEIGHBOURS, Kind, Metric, Slopes
 from skdp.privacy.randomness import Randomness
@@ -136,20 +137,21 @@ def test_a_lone_value_does_not_widen_a_range(odd):
     assert found[0] == found[1] == {"x": (pytest.approx(2 * np.sqrt(2)), 4.0)}
 
 
-def test_rows_that_are_private_are_counted_by_a_release():
+@pytest.mark.parametrize("look", [True, False])
+def test_rows_that_are_private_are_counted_by_a_release(look):
     """The number of rows that a fit works with is the one that was released."""
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(300, 2))
     y = (X[:, 0] > 0.5).astype(int)
-    model = skdp.LogisticRegression(
-        bounds=(0, 1), classes=[0, 1], neighbours="add-remove", delta=1e-6, n_steps=2
-    )
+    given = {"neighbours": "add-remove", "delta": 1e-6, "n_steps": 2, "look": look}
+    model = skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1], **given)
     planned = set()
     for _ in range(5):
         record = model.fit(X, y).privacy_
-        counts = [r for r in record.transcript if r.kind == Kind.ROW_COUNT]
+        counts = [r for r in record.transcript if r.kind in (Kind.ROW_COUNT, Kind.LOOK)]
         assert len(counts) == 1
-        assert model.plan_.n_rows == max(1, round(float(counts[0].values[0])))
+        assert counts[0].kind == (Kind.LOOK if look else Kind.ROW_COUNT)
+        assert model.plan_.n_rows == max(1, round(float(counts[0].values[-1])))
         planned.add(model.plan_.n_rows)
     assert len(planned) > 1  # noise of a standard deviation of about forty rows
 
@@ -212,7 +214,14 @@ def test_a_model_follows_from_its_transcript_whatever_the_table(kind, geometry):
         n_rows=3000,
     )
     model.fit(rng.uniform(size=(3000, 2)), rng.integers(0, 2, 3000))
-    another = batches(rng.uniform(size=(3000, 2)) ** 9, schema, target=np.ones(3000))
-    records = encode(another, schema)
-    weights, _ = replay(model.plan_, [records], model.privacy_.transcript)
+    cells = rng.uniform(size=(3000, 2)) ** 9
+    used, transcript = schema, model.privacy_.transcript
+    if model.profile_ is not None:
+        finely = describe_finely(schema)
+        seen = encode(batches(cells, finely, target=np.ones(3000)), finely)
+        profile, looked = replay_look(seen, schema, transcript, "add-remove", 3000)
+        used, transcript = use_ranges(profile), transcript[len(looked) :]
+    assert used == model.schema_
+    records = encode(batches(cells, used, target=np.ones(3000)), used)
+    weights, _ = replay(model.plan_, [records], transcript)
     np.testing.assert_array_equal(weights, model.weights_)

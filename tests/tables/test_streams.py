@@ -56,12 +56,18 @@ def weights(*given, **options):
 
 
 @cache
-def expect(unit):
-    return weights(FRAME, SCHEMA if unit is None else PERSONS)
+def expect(unit, look):
+    return weights(FRAME, SCHEMA if unit is None else PERSONS, look=look)
 
 
-def is_the_fit_of_the_frame(table, *schemas):
-    return all(weights(table, one) == expect(one.unit) for one in schemas)
+def is_the_fit_of_the_frame(table, *schemas, look=True):
+    return all(
+        weights(table, one, look=look) == expect(one.unit, look) for one in schemas
+    )
+
+
+#: For tables that can be read only once.
+ONCE = {"look": False}
 
 
 # ---- Streams and data sets
@@ -158,11 +164,13 @@ def test_duckdb():
 @pytest.mark.filterwarnings("ignore:Arrow output on a DB-API result")
 @pytest.mark.parametrize("library", ["duckdb", "sqlite"])
 def test_results_of_cursors(library):
-    """Each can be read once, which is enough for a fit with a whole schema."""
+    """Each can be read once, which is enough for a fit without a look."""
     with connect(library) as connection:
-        assert is_the_fit_of_the_frame(connection.execute(QUERY), SCHEMA)
+        assert is_the_fit_of_the_frame(connection.execute(QUERY), SCHEMA, **ONCE)
+        with pytest.raises(ValueError, match=r"for a look \(which look=False leaves"):
+            fit(connection.execute(QUERY))
         with pytest.raises(ValueError, match="for the rows of each person and for the"):
-            fit(connection.execute(QUERY), PERSONS)
+            fit(connection.execute(QUERY), PERSONS, **ONCE)
 
 
 class connect:
@@ -228,20 +236,20 @@ def test_postgresql(postgres):
     with dbapi.connect(address) as connection, connection.cursor() as cursor:
         cursor.adbc_ingest("stays", ARROW)
         cursor.execute(QUERY)
-        assert is_the_fit_of_the_frame(cursor, SCHEMA)
+        assert is_the_fit_of_the_frame(cursor, SCHEMA, **ONCE)
         cursor.execute(QUERY)
-        assert is_the_fit_of_the_frame(cursor.fetch_arrow(), SCHEMA)
+        assert is_the_fit_of_the_frame(cursor.fetch_arrow(), SCHEMA, **ONCE)
         # A table of numbers of any length, which Arrow gets as text.
         texts = 'select income::numeric as "income", "Größe", town, year, who, "left"'
         cursor.execute(f"{texts} from stays")
-        assert is_the_fit_of_the_frame(cursor, SCHEMA)
+        assert is_the_fit_of_the_frame(cursor, SCHEMA, **ONCE)
 
 
 def test_a_stream_is_read_once():
     reader = ARROW.to_reader()
-    assert is_the_fit_of_the_frame(reader, SCHEMA)
+    assert is_the_fit_of_the_frame(reader, SCHEMA, **ONCE)
     with pytest.raises(ValueError, match="has been read already"):
-        fit(reader)
+        fit(reader, **ONCE)
     for reads, options in (
         ("the classes and for the records", {"class_weight": "balanced"}),
         ("the number of rows and for the places", {"neighbours": "zero-out"}),
@@ -261,7 +269,7 @@ def fit_twice(options):
     model = skdp.LogisticRegression
     if "neighbours" in options:
         model, options = skdp.AdditiveClassifier, options | {"delta": 1e-6}
-    model(schema=SCHEMA, **options).fit(ARROW.to_reader())
+    model(schema=SCHEMA, **ONCE, **options).fit(ARROW.to_reader())
 
 
 def test_a_stream_that_cannot_be_started_again_costs_nothing():

@@ -135,7 +135,19 @@ def edit(path, *steps):
 LEVEL, STEPS = ("releases", -1), ("releases", -2)
 FORGED = {
     "claim": ("privacy.json", [(("spent_epsilon",), lambda e: e / 2)], "closed form"),
-    "event": ("privacy.json", [(("releases", 0), KeyError)], "Gram"),
+    "event": ("privacy.json", [(("releases", 1), KeyError)], "Gram"),
+    "no look": ("privacy.json", [(("releases", 0), KeyError)], "sensitivities"),
+    "look": (
+        "privacy.json",
+        [(("releases", 0, "sensitivity"), lambda s: s * 0.9)],
+        "sensitivities",
+    ),
+    "no profile": ("model.json", [(("profile",), lambda _: None)], "sensitivities"),
+    "promise": (
+        "model.json",
+        [(("parameters", "look"), lambda _: False)],
+        "parameters",
+    ),
     "step": ("privacy.json", [((*STEPS, "times"), lambda k: k - 1)], "number of steps"),
     "noise": (
         "privacy.json",
@@ -155,7 +167,7 @@ FORGED = {
     "no level": ("privacy.json", [(LEVEL, KeyError)], "sensitivities"),
     "gram": (
         "privacy.json",
-        [(("releases", 0, "sensitivity"), lambda s: s / 4)],
+        [(("releases", 1, "sensitivity"), lambda s: s / 4)],
         "sensitivities",
     ),
     "neighbours": (

@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from skdp.audit import games
 from skdp.audit.games import Audit, Game, Observation, compare_releases, play_games
-from skdp.audit.tables import COLUMNS, make_neighbours
+from skdp.audit.tables import COLUMNS, SyntheticTable, make_neighbours
 from skdp.descent.algorithm1 import Query, Update
 from skdp.descent.plan import Plan, default_delta
 from skdp.descent.samplings import Full, Sampling
@@ -27,6 +27,7 @@ from skdp.privacy import queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_ONE
+from skdp.privacy.look import Profile, describe_finely, make_profile
 from skdp.privacy.mechanism import Released
 from skdp.privacy.queries import Kind
 from skdp.schema import (
@@ -62,7 +63,7 @@ class Replay:
     transcript : sequence of Released
         The releases of the earlier run. If the records' weights were released as a
         histogram, the list starts with it. Otherwise it starts with the releases of the
-        geometry.
+        geometry. Those of a look come before and are left out (`replay_look`).
     engine : callable Records -> Engine
         Makes the engine that sums the records.
 
@@ -144,6 +145,38 @@ def _full_sets(plan: Plan) -> Iterator[IntArray]:
     return iter([everything] * (plan.n_steps * plan.n_restarts))
 
 
+def replay_look(
+    records: Records,
+    limits: Schema,
+    transcript: Sequence[Released],
+    neighbours: queries.Neighbours,
+    n_rows: int | None,
+) -> tuple[Profile, Sums]:
+    """Replay a look. Return its profile, and the exact sums behind its releases.
+
+    Parameters
+    ----------
+    records : Records
+        The table, read as `skdp.privacy.look.describe_finely` describes it. It need not
+        be the table that was looked at.
+    limits : Schema
+        The schema before the look.
+    transcript : sequence of Released
+        The releases of the fit, which start with those of the look.
+    neighbours : {"replace-one", "zero-out", "add-remove"}
+        Which tables are neighbours.
+    n_rows : int, optional
+        The number of records, or None if it is private.
+    """
+    sums: Sums = []
+
+    def next_release(total: queries.BoundedSum, share: float) -> Released:
+        sums.append(total)
+        return transcript[len(sums) - 1]
+
+    return make_profile(records, limits, neighbours, n_rows, next_release), sums
+
+
 def compare_fit(
     plan: Plan,
     record: PrivacyRecord,
@@ -151,6 +184,7 @@ def compare_fit(
     *,
     counted: bool = False,
     sets: Sequence[IntArray] | None = None,
+    looks: Sequence[Sums] | None = None,
 ) -> Observation:
     """Compare the releases of a fit with the exact sums on both tables.
 
@@ -161,11 +195,14 @@ def compare_fit(
     records : pair of Records
         The table and its neighbour.
     counted : bool
-        Whether the number of rows was released before the plan was run.
+        Whether the number of rows was released before the plan was run, and not by a
+        look.
     sets : sequence of arrays, optional
         As in `replay`.
+    looks : pair of lists of BoundedSum, optional
+        The exact sums behind the releases of a look, on both tables.
     """
-    before: list[Sums] = [[], []]
+    before: list[Sums] = [[], []] if looks is None else [*map(list, looks)]
     if counted:
         engines = [ReferenceEngine(table) for table in records]
         before = [[queries.counts(engine, 1, plan.neighbours)] for engine in engines]
@@ -261,9 +298,13 @@ def make_game(
     schema = model.schema
     assert isinstance(schema, Schema)
     neighbours: Any = model.neighbours
+    looks = model._looks(schema.row_norm)
+    # A look decides from where a number is measured, so no cells add nothing for sure.
+    # A record that is zeroed out is then left out. No sum contains the number of rows.
+    absent = looks and neighbours == "zero-out"
     tables = make_neighbours(
         schema,
-        neighbours,
+        "add-remove" if absent else neighbours,
         group=group,
         rows_each=rows_each,
         n_rows=n_rows,
@@ -272,11 +313,12 @@ def make_game(
         intercept=model.fit_intercept,
         max_weight=model.max_weight,
     )
-    records = tuple(
-        t.encode(schema, intercept=model.fit_intercept, max_weight=model.max_weight)
-        for t in tables
-    )
-    counted = neighbours == "add-remove" and model.n_rows is None
+    private = neighbours == "add-remove" and model.n_rows is None
+
+    def read(table: SyntheticTable, described: Schema) -> Records:
+        return table.encode(
+            described, intercept=model.fit_intercept, max_weight=model.max_weight
+        )
 
     def fit_to(other: bool) -> PrivateLinearModel:
         table = tables[other]
@@ -295,15 +337,28 @@ def make_game(
         recorded = RecordedSampling(plan.sampling)
         given = {"geometry": plan.geometry, "n_steps": plan.n_steps}
         model.set_params(sampling=recorded, **given)
+        looks = model._looks(schema.row_norm)
+    plain = read(tables[0], schema), read(tables[1], schema)
+    finely = [read(table, describe_finely(schema)) for table in tables if looks]
 
     def play(other: bool) -> Observation:
         fit = fit_to(other)
+        looked = None
+        if looks:
+            rows = None if private or fit.profile_ is None else fit.profile_.n_rows
+            looked = [
+                replay_look(own, schema, fit.privacy_.transcript, neighbours, rows)[1]
+                for own in finely
+            ]
         return compare_fit(
             fit.plan_,
             fit.privacy_,
-            (records[0], records[1]),
-            counted=counted,
+            (read(tables[0], fit.schema_), read(tables[1], fit.schema_))
+            if looks
+            else plain,
+            counted=private and not looks,
             sets=None if recorded is None else recorded.seen,
+            looks=looked,
         )
 
     return play

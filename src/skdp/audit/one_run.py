@@ -17,7 +17,9 @@ References
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import asdict, dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -27,11 +29,19 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from skdp.audit import games
-from skdp.audit.fits import complete_schema, is_low_steeper, replay
+from skdp.audit.fits import (
+    Sums,
+    complete_schema,
+    is_low_steeper,
+    replay,
+    replay_look,
+)
 from skdp.audit.tables import SyntheticTable, extreme_targets
 from skdp.engines.choice import choose_engine
 from skdp.estimators.fit import PrivateLinearModel
+from skdp.estimators.fit_warnings import DoubtfulSchemaWarning
 from skdp.privacy import accountant
+from skdp.privacy.look import describe_finely
 from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, FloatArray, Schema, check
@@ -192,7 +202,9 @@ def one_run(
         0 if is_low_steeper(model, schema) else 1
     ]
     table = _make_canary_table(names, own, coins)
-    model.fit(table.columns, table.target, sample_weight=table.weight)
+    with warnings.catch_warnings():  # the schema of a synthetic table is fine
+        warnings.simplefilter("ignore", DoubtfulSchemaWarning)
+        model.fit(table.columns, table.target, sample_weight=table.weight)
     record, mu = model.privacy_, math.sqrt(model.privacy_.spent)
     everyone = _make_canary_table(names, own, np.ones(n_canaries, dtype=bool))
     scores, reached = _score_canaries(model, everyone)
@@ -237,20 +249,28 @@ def _score_canaries(
     `everyone` is a table that contains all canaries. Each coordinate of a sum over this
     table belongs to one canary, and its value is that canary's contribution.
     """
-    assert isinstance(model.schema, Schema)
-    records = everyone.encode(
-        model.schema, intercept=False, max_weight=model.max_weight
-    )
-    transcript = model.privacy_.transcript
+    read = partial(everyone.encode, intercept=False, max_weight=model.max_weight)
+    transcript, profile = model.privacy_.transcript, model.profile_
+    looked: Sums = []
+    if profile is not None:
+        seen = read(describe_finely(profile.limits))
+        _, looked = replay_look(
+            seen, profile.limits, transcript, "zero-out", profile.n_rows
+        )
+    records = read(model.schema_)
     engine = choose_engine(model.engine, model.n_threads)
-    _, (asked,) = replay(model.plan_, [records], transcript, engine=engine)
-    score = np.zeros(len(everyone.target))
-    square = np.zeros_like(score)
-    for released, total in zip(transcript, asked, strict=True):
-        if len(total.value) != len(score) or total.kind in HISTOGRAMS:
+    after = transcript[len(looked) :]
+    _, (asked,) = replay(model.plan_, [records], after, engine=engine)
+    n = len(everyone.target)
+    score, square = np.zeros((2, n))
+    for released, total in zip(transcript, looked + asked, strict=True):
+        # The counts of the canaries, which are levels, are the first of a look.
+        mine = slice(n) if total.kind == Kind.LOOK else slice(None)
+        if len(total.value[mine]) != n or total.kind in HISTOGRAMS:
             continue  # its entries do not belong to single canaries
-        part = total.value.astype(np.float64) * total.unit / released.noise_std
-        seen = released.values / released.noise_std
-        score += (part * (seen - part / 2)).reshape(len(score), -1).sum(axis=1)
-        square += (part * part).reshape(len(score), -1).sum(axis=1)
+        std = released.noise_std[mine]
+        part = total.value[mine].astype(np.float64) * total.unit / std
+        found = released.values[mine] / std
+        score += (part * (found - part / 2)).reshape(n, -1).sum(axis=1)
+        square += (part * part).reshape(n, -1).sum(axis=1)
     return score, np.sqrt(square)

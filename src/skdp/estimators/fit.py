@@ -298,7 +298,8 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
             n_threads=self.n_threads,
         )
         check(
-            isinstance(self.look, bool), f"look must be True or False, got {self.look!r}."
+            isinstance(self.look, bool),
+            f"look must be True or False, got {self.look!r}.",
         )
         self._check_options(opened.typical_target, opened.table)
         self._check_once(asked, opened)

@@ -55,6 +55,9 @@ EXPECTED = 0.5
 #: the range [-5, 5] has the variance 0.01 after scaling. On a log scale, a variable
 #: that mostly varies by a factor of three either way may have 0.002.)
 AT_END, AT_DEFAULT, STILL = 0.02, 0.008, 0.0008
+#: A column is in doubt if more than this share of its cells is surely zero, and zero is
+#: an end of its range.
+MOSTLY = 0.95
 #: FALSE_ALARM: if all columns are above these thresholds, the probability that noise
 #: causes any doubt in a fit is at most this. SURELY: smallest number of standard
 #: deviations of the noise that counts as a real difference.
@@ -94,37 +97,50 @@ class _Sums:
 def describe_doubts(model: Any) -> list[str]:
     """Return a sentence for each column whose schema contradicts released sums."""
     found, profile = _find_released_sums(model), model.profile_
-    said = [] if profile is None else list(_doubt_profile(profile))
-    looked = set() if profile is None else set(profile.numbers)
-    if found is None:
-        return said
-    return said + [
-        f"Column {group.name!r}: {doubt}"
-        for group in model.plan_.layout.groups
-        if group.kind != "ones" and group.name not in looked
-        for doubt in _doubt_column(group, model.schema_.columns[group.name], found)
+    limits = model.schema_ if profile is None else profile.limits
+    doubts = {} if profile is None else dict(_doubt_profile(profile))
+    if found is not None:
+        for group in model.plan_.layout.groups:
+            name, doubt = group.name, None
+            if group.kind == "ones" or name in doubts:
+                continue
+            column = limits.columns.get(name, model.schema_.columns[name])
+            if profile is None or name not in profile.numbers:
+                doubt = _doubt_column(group, column, found)
+            elif group.kind == "dense" and not column.indicator:
+                doubt = _doubt_spread(group, column, found)
+            if doubt is not None:
+                doubts[name] = doubt
+    return [
+        f"Column {name!r}: {doubt}" if name else f"The target: {doubt}"
+        for name, doubt in doubts.items()
     ]
 
 
-def _doubt_profile(profile: Profile) -> Iterator[str]:
-    """Yield a sentence for each number whose range misses (nearly) all of its rows."""
+def _doubt_profile(profile: Profile) -> Iterator[tuple[str, str]]:
+    """Yield each number whose range misses (nearly) all of its rows, and a sentence."""
     for name, found in profile.numbers.items():
         column = profile.limits.columns.get(name, profile.limits.target_column)
         assert isinstance(column, Numeric)
-        range_ = f"[{column.low:g}, {column.high:g}]"
-        who = f"Column {name!r}" if name else "The target"
-        ends = {end: found.get(end) for end in ("low", "high")}
-        zero = find_zero(column)
-        if zero in (0.0, 1.0):  # cells at this end count as zeros
+        noise, zero = found.error, find_zero(column)
+        ends = {
+            end: found.get(end)
+            for end in ("low", "high")
+            if _is_nearly_all(found.get(end), noise)
+        }
+        # Cells at an end that is zero count as zeros. In many good columns most cells
+        # are zero, so nearly all must surely be.
+        if zero in (0.0, 1.0) and found.get("zero") - SURELY * noise > MOSTLY:
             ends["low" if zero == 0.0 else "high"] = found.get("zero")
-        for end, share in ends.items():
-            if _is_nearly_all(share, found.error):
-                yield (
-                    f"{who}: (nearly) all values are at or beyond the {end} end of its "
-                    f"range {range_}. Check its unit."
-                )
-        if _is_nearly_all(found.get("missing"), found.error):
-            yield f"{who}: (nearly) all cells seem to be missing or not numbers."
+        if _is_nearly_all(found.get("missing"), noise):
+            yield name, "(nearly) all cells are missing or not numbers."
+        elif ends:
+            end = max(ends, key=lambda end: ends[end])
+            yield (
+                name,
+                f"(nearly) all values are at or beyond the {end} end of its range "
+                f"[{column.low:g}, {column.high:g}]. Check its unit.",
+            )
 
 
 def _is_nearly_all(share: float, noise: float) -> bool:
@@ -158,6 +174,8 @@ def _find_released_sums(model: Any) -> _Sums | None:
     if one is None or not np.any(one.noise_std):
         return None
     counts = [r.noise_std for r in record.transcript if r.kind == Kind.ROW_COUNT]
+    if plan.neighbours == "add-remove" and model.n_rows is None:  # it comes last
+        counts += [r.noise_std[-1:] for r in record.transcript if r.kind == Kind.LOOK]
     std = np.broadcast_to(one.noise_std, one.values.shape)
     n_tests = 4 * len(plan.layout.groups)
     return _Sums(
@@ -169,22 +187,19 @@ def _find_released_sums(model: Any) -> _Sums | None:
     )
 
 
-def _doubt_column(group: Group, column: Any, found: _Sums) -> Iterator[str]:
-    """Yield a sentence about a column if released sums put it in doubt."""
+def _doubt_column(group: Group, column: Any, found: _Sums) -> str | None:
+    """Return a sentence about a column if released sums put it in doubt."""
     if isinstance(column, Pair):
-        return
+        return None
     if group.kind == "code":
-        said = _doubt_levels(group, column, found)
-    elif group.kind == "hats":
-        said = _doubt_curve(group, column, found)
-    elif isinstance(column, Numeric) and column.indicator:
-        said = _doubt_missing(group, found)
-    elif isinstance(column, Numeric):
-        said = _doubt_numbers(group, column, found)
-    else:
-        return
-    if said is not None:
-        yield said
+        return _doubt_levels(group, column, found)
+    if group.kind == "hats":
+        return _doubt_curve(group, column, found)
+    if isinstance(column, Numeric) and column.indicator:
+        return _doubt_missing(group, found)
+    if isinstance(column, Numeric):
+        return _doubt_numbers(group, column, found)
+    return None
 
 
 def _doubt_levels(group: Group, column: Any, found: _Sums) -> str | None:
@@ -272,8 +287,20 @@ def _doubt_numbers(group: Group, column: Numeric, found: _Sums) -> str | None:
     # spread as little as that is in doubt anyway, so its own spread is the threshold.
     if near and found.is_negligible(square, noise_of_square, STILL):
         return "(nearly) all cells seem to be missing or not numbers."
-    noise_of_variance = math.hypot(spread, 2.0 * first * noise)
-    if found.is_negligible(second - first**2, noise_of_variance, STILL):
+    return _doubt_spread(group, column, found)
+
+
+def _doubt_spread(group: Group, column: Any, found: _Sums) -> str | None:
+    """Doubt a number whose values hardly differ on the scale of what rows fill."""
+    at = group.start
+    if not found.centred[at]:
+        return None
+    first, second = float(found.gram[at, -1]), float(found.gram[at, at])
+    spread, noise = float(found.noise[at, at]), float(found.noise[at, -1])
+    # A number with an inner part is measured from the middle of that part.
+    square = group.scale**2
+    noise_of_variance = square * math.hypot(spread, 2.0 * first * noise)
+    if found.is_negligible(square * (second - first**2), noise_of_variance, STILL):
         return (
             "(nearly) all values seem to be the same, or its range "
             f"[{column.low:g}, {column.high:g}] is far wider than their spread."

@@ -1086,7 +1086,8 @@ def reserve_budget(
 
             if reservation is not None:
                 reservation.plan = plan_digest(model.plan_)
-                reservation.schema = model.schema_
+                looked = model.profile_
+                reservation.schema = model.schema_ if looked is None else looked.limits
                 reservation.released = model_digest(model, record)
 
         try:

@@ -560,7 +560,11 @@ def evaluate(
     # sum over all persons is therefore not exactly the number of persons.
     weighted = sample_weight is not None or opened.ids is not None
     query = f"evaluation of a {type(model).__name__}"
-    with reserve_budget(record, asked.ledger, query=query, described=opened):
+    # A ledger knows the table by the schema that the model's user gave.
+    described: Any = opened
+    if model.profile_ is not None:
+        described = replace(model.profile_.limits, unit=opened.unit)
+    with reserve_budget(record, asked.ledger, query=query, described=described):
         records = encode_table(model, opened, max_weight, verbose, schema)
         with show_work("scoring", verbose):
             found = release_scores(

@@ -50,8 +50,10 @@ def _to_lists(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_to_lists(part) for part in value]
     if is_dataclass(value):
-        given = [field.name for field in fields(value) if field.init]
-        parts = [[name, _to_lists(getattr(value, name))] for name in given]
+        given = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+        if given.get("fill", True) is None:  # a column's digest is that without a look
+            del given["fill"]
+        parts = [[name, _to_lists(part)] for name, part in given.items()]
         return [type(value).__name__, parts]
     return level_key(value)
 

@@ -21,8 +21,8 @@ import numpy as np
 from skdp.privacy import accountant, grid, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
-from skdp.privacy.mechanism import release
-from skdp.privacy.queries import Kind
+from skdp.privacy.mechanism import Released, release
+from skdp.privacy.queries import Kind, Neighbours
 from skdp.privacy.randomness import Randomness
 from skdp.schema import (
     Categorical,
@@ -36,6 +36,8 @@ from skdp.schema import (
 )
 from skdp.schema.validation import fact
 
+#: Releases a sum for a share of the budget.
+Release = Callable[[queries.BoundedSum, float], Released]
 #: Share of the budget (of μ²) of a look. Each of its two releases has half of it.
 LOOK_SHARE = 0.05
 #: Number of equal bins of a range, and of the part that the finer release looks at.
@@ -257,14 +259,13 @@ class Histogram:
 def release_counts(
     exact: Sequence[IntArray],
     weights: Sequence[float],
-    share: float,
     kind: Kind,
     query: str,
     one: int,
-    noise: Randomness,
-    record: PrivacyRecord,
+    neighbours: Neighbours,
+    release: Release,
 ) -> list[tuple[FloatArray, float]]:
-    """Release several families of counts at once, for a `share` of the budget.
+    """Release several families of counts at once, for half of `LOOK_SHARE`.
 
     Return the noisy counts of each family, and the standard deviation of their noise.
     The noise of a family is proportional to 1/√w, where w is its weight.
@@ -279,7 +280,7 @@ def release_counts(
     records' contributions form at most a right angle, so replacing one costs √2.
     """
     shape = np.repeat(1.0 / np.sqrt(weights), [len(part) for part in exact])
-    changes = queries.count_changes(record.neighbours)
+    changes = queries.count_changes(neighbours)
     asked = queries.BoundedSum(
         queries.big(np.concatenate(exact)),
         1.0 / one,
@@ -288,8 +289,7 @@ def release_counts(
         kind,
         query,
     )
-    z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
-    released = release(asked, z, noise, record)
+    released = release(asked, LOOK_SHARE / 2)
     ends = np.cumsum([len(part) for part in exact])[:-1]
     values = np.split(released.values, ends)
     stds = np.split(released.noise_std, ends)
@@ -353,19 +353,21 @@ def choose_fill(column: Numeric, found: Histogram) -> tuple[float, float]:
     """Return the part of a range in which a number is used, in the user's units.
 
     Its ends are the roundest numbers in the first and the last bin, so the numbers 0
-    and 1 have the range from 0 to 1.
+    and 1 have the range from 0 to 1. If these are (nearly) the same number, its ends
+    are those of the bins.
     """
     first, last = choose_edges(found, find_zero(column))
     edges = np.clip(column.unscale(found.scaled), column.low, column.high)
     edges[0], edges[-1] = column.low, column.high
-    low, high = float(edges[first]), float(edges[last])
+    whole = float(edges[first]), float(edges[last])
+    low, high = whole
     if last - first < 2:
-        return low, high
+        return whole
     if first > 0:
         low = round_inside(low, float(edges[first + 1]), math.ceil)
     if last < len(edges) - 1:
         high = round_inside(float(edges[last - 1]), high, math.floor)
-    return low, high
+    return (low, high) if high - low > (whole[1] - whole[0]) / 4 else whole
 
 
 def round_inside(low: float, high: float, towards: Callable[[float], int]) -> float:
@@ -542,6 +544,25 @@ def release_look(
     n_rows : int, optional
         The number of records, or None if it is private. It is then released too.
     """
+
+    def release_share(total: queries.BoundedSum, share: float) -> Released:
+        z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
+        return release(total, z, noise, record)
+
+    return make_profile(records, limits, record.neighbours, n_rows, release_share)
+
+
+def make_profile(
+    records: Records,
+    limits: Schema,
+    neighbours: Neighbours,
+    n_rows: int | None,
+    release: Release,
+) -> Profile:
+    """Look at a table as `release_look` does, with any function that releases sums.
+
+    An audit passes one that returns what an earlier look released.
+    """
     families = list_families(limits)
     counted = records.add_up(partial(count_cells, families=tuple(families)))
     *exact, rows = np.split(counted, np.cumsum([one.size for one in families]))
@@ -553,8 +574,10 @@ def release_look(
     weights = weigh_families(families, counted=n_rows is None)
     names = count_in_words(len(limits.columns), "column")
     query = f"histograms of {names} and of the target"
-    paid = LOOK_SHARE / 2, Kind.LOOK, query, records.one, noise, record
-    first = release_counts(asked + [rows] * (n_rows is None), weights, *paid)
+    if n_rows is None:
+        query = f"number of {records.layout.counted}, {query}"
+    given = Kind.LOOK, query, records.one, neighbours, release
+    first = release_counts(asked + [rows] * (n_rows is None), weights, *given)
     if n_rows is None:
         n_rows = max(1, round(float(first.pop()[0][0])))
     n = _estimate_counted(first, n_rows)
@@ -574,8 +597,8 @@ def release_look(
     if again:
         own, finer, parts, heavy = zip(*again, strict=True)
         query = f"finer histograms of {count_in_words(len(again), 'column')}"
-        paid = LOOK_SHARE / 2, Kind.FINER_LOOK, query, records.one, noise, record
-        second = release_counts(parts, heavy, *paid)
+        given = Kind.FINER_LOOK, query, records.one, neighbours, release
+        second = release_counts(parts, heavy, *given)
         for name, edges, (values, std) in zip(own, finer, second, strict=True):
             numbers[name] = Histogram(edges=edges, values=values / n, error=std / n)
     return Profile(limits=limits, n_rows=n_rows, numbers=numbers, levels=levels)

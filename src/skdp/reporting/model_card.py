@@ -34,7 +34,7 @@ PURPOSES = {
     Kind.RANGES: "Ranges, found in the table",
     Kind.CATEGORIES: "Categories, found in the table",
     Kind.LOOK: "A look at what rows fill: histograms of all columns",
-    Kind.FINER_LOOK: "Finer histograms of columns that fill a small part of their range",
+    Kind.FINER_LOOK: "Finer histograms of columns that fill little of their range",
     Kind.KNOT_SHARES: "Knots, placed where the rows are",
     Kind.CLASS_WEIGHTS: "Weights of the classes",
     Kind.WEIGHT_HISTOGRAM: "Weights of the rows",
@@ -111,7 +111,7 @@ def group_by_purpose(record: PrivacyRecord) -> list[Purpose]:
 #: others elsewhere.
 SETTINGS = (
     *("alpha", "l1_ratio", "fit_intercept", "class_weight", "max_weight", "sampling"),
-    *("geometry", "n_steps", "slope_bound", "calibration"),
+    *("geometry", "n_steps", "slope_bound", "calibration", "look"),
 )
 #: Largest number of characters that describe a column, and of columns on a page.
 LONGEST, MOST_COLUMNS = 500, 500
@@ -173,7 +173,8 @@ def describe_rows(model: Any) -> tuple[str, str]:
     if record.neighbours != "add-remove":
         return f"{count:,}", "a public number"
     counted = f"Number of {name_record(record.unit)}s"
-    if any(one.name == counted for one in group_by_purpose(record)):
+    looked = model.profile_ is not None and model.n_rows is None
+    if looked or any(one.name == counted for one in group_by_purpose(record)):
         return f"{count:,}", "approximate, because released with noise"
     return f"{count:,}", "given as public"
 

@@ -30,6 +30,7 @@ from skdp.estimators.saving import (
 from skdp.ledger import released_digest
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet
+from skdp.privacy.look import Profile
 from skdp.privacy.queries import Kind
 from skdp.schema import FloatArray, Layout, Schema, check, count_in_words
 
@@ -61,6 +62,8 @@ class Given:
     digest : callable
         A function that returns the digest of this model's releases. A ledger's entry
         that paid for the model has the same digest.
+    profile : Profile or None
+        What a look found, if there was one.
     """
 
     parameters: dict[str, Any]
@@ -71,7 +74,12 @@ class Given:
     layout: Layout
     loss: Loss
     digest: Callable[[], str]
-    limits: Schema
+    profile: Profile | None
+
+    @property
+    def limits(self) -> Schema:
+        """The schema before a look, if there was one, and else that of the fit."""
+        return self.schema if self.profile is None else self.profile.limits
 
     @property
     def releases(self) -> list[ReleaseForm]:
@@ -184,7 +192,7 @@ def read_given(model: Any) -> Given:
         layout=model._layout,
         loss=model._loss(model.schema_),
         digest=lambda: model_digest(model),
-        limits=_find_limits(model),
+        profile=model.profile_,
     )
 
 
@@ -206,14 +214,8 @@ def _read_directory(source: Path) -> Given:
         layout=model._layout,
         loss=model._loss(schema),
         digest=digest,
-        limits=_find_limits(model),
+        profile=model.profile_,
     )
-
-
-def _find_limits(model: Any) -> Schema:
-    """Return the schema of a model before a look, if there was one."""
-    schema: Schema = model.schema_
-    return schema if model.profile_ is None else model.profile_.limits
 
 
 def read_evaluation(found: Any) -> tuple[RecordForm, str]:

@@ -26,6 +26,8 @@ PROVED = 1.5
 ROUNDED = 1.2
 #: Number of bins of a histogram of the target, and of one of the weights.
 BINS = 32
+#: Number of bins of the first histogram of a number that a look releases.
+LOOK_BINS = 32
 #: Caps on gradients may be multiplied by the released spread of a numeric target. This
 #: is the smallest possible spread, half the width of a bin.
 NARROWEST = 1.0 / BINS
@@ -107,7 +109,7 @@ def list_first_releases(given: Given) -> list[Expected]:
     n_classes = len(target.levels) if isinstance(target, Categorical) else 0
     counted = given.record.neighbours == "add-remove" and asked.get("n_rows") is None
     look = _expect_look(given, counted)
-    counted &= look[0].times == 0
+    counted &= given.profile is None  # a look counts the rows too
     balanced = asked.get("class_weight") == "balanced"
     geometry, starts = plan.get("geometry"), None
     if geometry in (*MAPPED, "Diagonal"):  # a user's own geometry may do as it likes
@@ -136,31 +138,43 @@ def _expect_look(given: Given, counted: bool) -> list[Expected]:
     """Return the releases of a look, which divide counts by the roots of weights.
 
     Numbers weigh 1, categories and classes ¼, and a numeric target 4. The private
-    number of records has three tenths of the sum of all weights. It depends on released
-    counts which numbers the second release has.
+    number of records has three tenths of the sum of all weights. The second release has the
+    numbers whose histogram was replaced by one with other edges.
     """
-    looked = any(r.kind == Kind.LOOK for r in given.releases)
     weights, draws = [], 1 if counted else 0
-    columns = [*given.schema.columns.values(), given.schema.target_column]
-    for column in columns:
+    finer, finer_draws = [], 0
+    columns = {**given.limits.columns, "": given.limits.target_column}
+    for name, column in columns.items():
         if isinstance(column, Numeric) and column.bins is None:
-            weights.append(1.0)
-            draws += 32 + 4
+            weights.append(1.0 if name else 4.0)
+            draws += LOOK_BINS + 4
+            if given.profile is not None:
+                edges = given.profile.numbers[name].edges.tolist()
+                if edges != list(range(0, edges[-1] + 1, edges[-1] // LOOK_BINS)):
+                    finer.append(weights[-1])
+                    finer_draws += len(edges) + 3
         elif isinstance(column, (Numeric, Categorical)):
             weights.append(0.25)
             draws += column.width + 1
-    if isinstance(columns[-1], Numeric):
-        weights[-1] = 4.0
-    square = given.apart * math.fsum(weights) / (0.7 if counted else 1.0)
+    squares = [math.fsum(weights) / (0.7 if counted else 1.0), math.fsum(finer)]
+    reach = [math.sqrt(given.apart * square) for square in squares]
+    # Which columns the trials of a search looked at again is not known.
+    known = given.search is None
     return [
         Expected(
             kind=Kind.LOOK,
-            least=math.sqrt(square) * (1 - 1e-9),
-            most=math.sqrt(square) * (1 + 1e-9),
-            times=int(looked) if given.search is None else None,
+            least=reach[0] * (1 - 1e-9),
+            most=reach[0] * (1 + 1e-9),
+            times=int(given.profile is not None) if known else None,
             n_draws=draws,
         ),
-        Expected(kind=Kind.FINER_LOOK, least=math.sqrt(given.apart)),
+        Expected(
+            kind=Kind.FINER_LOOK,
+            least=(reach[1] if known else math.sqrt(given.apart)) * (1 - 1e-9),
+            most=reach[1] * (1 + 1e-9) if known else math.inf,
+            times=int(bool(finer)) if known else None,
+            n_draws=finer_draws if known else None,
+        ),
     ]
 
 
