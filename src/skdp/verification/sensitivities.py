@@ -138,8 +138,8 @@ def _expect_look(given: Given, counted: bool) -> list[Expected]:
     """Return the releases of a look, which divide counts by the roots of weights.
 
     Numbers weigh 1, categories and classes ¼, and a numeric target 4. The private
-    number of records has three tenths of the sum of all weights. The second release has the
-    numbers whose histogram was replaced by one with other edges.
+    number of records has three tenths of the sum of all weights. The second release has
+    the numbers whose histogram was replaced by one with other edges.
     """
     weights, draws = [], 1 if counted else 0
     finer, finer_draws = [], 0
