@@ -241,7 +241,7 @@ def main() -> None:
     rows = [row for row in read(docs) if not {row["part"], row["label"]} & asked]
     jobs = [*claims(), *single_records(), *mistakes()]
     jobs = [job for job in jobs if {job.part, job.setting.name} & asked]
-    # The longest first, so that no core waits for them at the end.
+    # The longest first, or a core would wait for them at the end.
     jobs.sort(key=lambda job: -job.setting.n_trials * (1 if job.part == "plain" else 9))
     with (
         ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool,

@@ -172,7 +172,7 @@ def exact_gram(X: Any, y: Any, schema: Any, neighbours: Any) -> Released:
 def measured(
     case: Case, fits: int, pool: Any, fit: Callable[[Any], Any] = one
 ) -> Iterator[list[Any]]:
-    """Lines of a case, one per coefficient; one without numbers if there are none."""
+    """Lines of a case, one per coefficient, or one without numbers."""
     # Seeds of tables that no other case has; the noise of a fit is never seeded.
     first = 1_000 * zlib.crc32(repr(case).encode())
     compared = case[1:] == COMPARED

@@ -159,7 +159,7 @@ def run_tests(copy: Path, tests: tuple[str, ...], *more: str) -> tuple[int, str]
 
 
 def failures(printed: str) -> list[str]:
-    """Tests that failed; a file that cannot even be imported is none."""
+    """Tests that failed, without files that cannot be imported."""
     return re.findall(r"^(?:FAILED|ERROR) (\S*::.*?)(?: - .*)?$", printed, re.M)
 
 

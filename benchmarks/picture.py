@@ -47,7 +47,7 @@ def read(name: str) -> list[dict[str, Any]]:
 
 
 def curve(rows: list[dict[str, Any]], **wanted: str) -> Curve:
-    """Scores of all seeds by ε (0 where there is none)."""
+    """Scores of all seeds by ε, or 0 for a missing score."""
     found: Curve = {}
     for row in rows:
         if all(row[key] == value for key, value in wanted.items()):

@@ -28,6 +28,9 @@ class Measurement(NamedTuple):
 
 PYTEST = "-m pytest -n 2 -q"
 MEASUREMENTS = {
+    "algorithms": Measurement(
+        "benchmarks/algorithms.py", "what the other algorithms reach", ONE_THREAD
+    ),
     "additive": Measurement(
         "benchmarks/additive.py", "what curves and pairs reach", ONE_THREAD
     ),
@@ -81,6 +84,9 @@ MEASUREMENTS = {
         "benchmarks/persons.py", "protect persons with several rows", ONE_THREAD
     ),
     "picture": Measurement("benchmarks/picture.py", "draw the readme's picture"),
+    "private-trees": Measurement(
+        "benchmarks/private_trees.py", "published and measured private trees"
+    ),
     "rule": Measurement("benchmarks/rule_check.py", "what other constants would give"),
     "scores": Measurement(
         "benchmarks/scores.py", "how often intervals of scores hold", ONE_THREAD
@@ -90,10 +96,16 @@ MEASUREMENTS = {
     ),
     "speed": Measurement("benchmarks/speed.py", "time and memory"),
     "start": Measurement("benchmarks/speed_start.py", "CPU time of first fits"),
+    "subgroups": Measurement(
+        "benchmarks/subgroups.py", "what noise does to small groups", ONE_THREAD
+    ),
     "theorems": Measurement(
         "benchmarks/theorems.py", "try to break Theorems D, E and F", ONE_THREAD
     ),
     "theory": Measurement("experiments/theory_table.py", "the paper's special cases"),
+    "visits": Measurement(
+        "benchmarks/visits.py", "what coordinates gain from their visits", ONE_THREAD
+    ),
     "whole-tables": Measurement(
         "benchmarks/whole_tables.py", "real tables, from a fit to a model card"
     ),

@@ -231,7 +231,7 @@ def vary(problem: Problem, rng: np.random.Generator) -> Problem:
 
 
 def constants(problem: Problem) -> Sega | None:
-    """The theorem's constants, or None if there are none for this problem."""
+    """The theorem's constants, or None if it does not cover this problem."""
     p, M = problem.probabilities, problem.smoothness
     modulus, decay, share = 0.0, 0.0, problem.share
     if problem.ridge:

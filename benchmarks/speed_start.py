@@ -1,4 +1,4 @@
-"""CPU seconds of fresh processes: imports, first fits, and commands.
+"""CPU seconds of fresh processes, and of predictions of one row.
 
     python benchmarks/speed_start.py
 
@@ -23,6 +23,22 @@ FIT = """
 import skdp
 data = skdp.make_hospital({rows})
 skdp.LogisticRegression(schema=data.schema, engine="{engine}").fit(data.columns)
+"""
+PREDICT = """
+import time
+import pandas as pd
+import skdp
+data = skdp.make_hospital(2000)
+model = skdp.LogisticRegression(schema=data.schema).fit(data.columns)
+frame = pd.DataFrame(data.columns)[:1]
+row = {name: frame[name].iloc[0] for name in data.schema.inputs}
+for one, table in ((model, row), (model, frame), (model.to_sklearn(), frame)):
+    times = []
+    for _ in range(200):
+        start = time.process_time()
+        one.predict_proba(table)
+        times.append(time.process_time() - start)
+    print(1000 * sorted(times)[len(times) // 2])
 """
 COMMAND = """
 import sys
@@ -68,13 +84,34 @@ def lines(repeats: int) -> Iterator[Line]:
             ("a first fit, 1,000 rows", small, 1.2, 0),
             ("a first fit, 50,000 rows", FIT.format(engine="auto", **usual), None, 0),
             ("the same, kernels compiled before", compiling, None, 0),
-            ("`skdp plan`", plan, None, 0),
+            ("`skdp plan`", plan, 0.8, 0),
             ("`skdp fit` of a file that is missing", missing, 0.8, 2),
         ):
             times = [start(program, folder, code)[0] for _ in range(repeats)]
             yield _line(f"{what}, CPU time of a fresh process", median(times), required)
     what = f"a first fit, 50,000 rows, kernels being compiled ({message})"
     yield _line(f"{what}, CPU time", cold, 8.0)
+    yield from time_rows()
+
+
+def time_rows() -> Iterator[Line]:
+    """Time predictions of one row, in a process of their own."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PREDICT],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    kinds = {"from a dict": 1.0, "from a frame": 3.0, "by `to_sklearn()`": 3.0}
+    for (what, required), line in zip(kinds.items(), done.stdout.split(), strict=True):
+        yield Line(
+            what=f"one row predicted {what}, CPU time",
+            ours=f"{float(line):.2f} ms",
+            figure=float(line),
+            required=required,
+            ratio=False,
+            unit=" ms",
+        )
 
 
 def _line(what: str, seconds: float, required: float | None) -> Line:

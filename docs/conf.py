@@ -73,7 +73,7 @@ def setup(app):
 
 def _from_the_root(app, page, source):
     """Lead links to files of the repository's root to their pages of the site."""
-    source[0] = re.sub(r"\]\((\.\./)+(C[A-Z]+\.md)", r"](/\2", source[0])
+    source[0] = re.sub(r"\]\((\.\./)+((?!README)[A-Z_]+\.md)", r"](/\2", source[0])
 
 
 def _is_not_ours(app, what, name, member, skip, options):

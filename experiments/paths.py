@@ -4,7 +4,7 @@ A system calls ``callback(passes, weights)`` after each step: the passes so far 
 weights that it would return if it stopped there. A pass reads every cell once. A batch
 of rate q is q passes; the gradient on a set of columns is their share of a pass,
 because engines keep margins and move them by what changed; a release over all rows
-that is no gradient (a Gram matrix, say) is a whole pass.
+that is not a gradient (such as a Gram matrix) is a whole pass.
 """
 
 from collections.abc import Callable

@@ -5,7 +5,7 @@ have by default; the loss is logistic for classes and squared for numbers. Rows 
 and put on the grid as the estimators do it.
 """
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,17 @@ def problem_of(name: str) -> Problem:
     return make_problem(modules("data")[name].load())
 
 
+@lru_cache(maxsize=8)
+def rows_of(problem: Problem) -> csr_array:
+    """Return the encoded rows of a problem in plain floating point."""
+    pieces = [
+        csr_array(to_dense(chunk, rows, problem.all, problem.layout))
+        for chunk in problem.records.chunks
+        for rows in _pieces(len(chunk.target))
+    ]
+    return csr_array(vstack(pieces, format="csr") / FEATURE_ONE)
+
+
 class Objective:
     """f, its minimum and its minimiser, in plain floating point.
 
@@ -73,17 +84,7 @@ class Objective:
         assert problem.loss.n_outputs == 1
         self.problem = problem
         chunks = problem.records.chunks
-        self._X = csr_array(
-            vstack(
-                [
-                    csr_array(to_dense(chunk, rows, problem.all, problem.layout))
-                    for chunk in chunks
-                    for rows in _pieces(len(chunk.target))
-                ],
-                format="csr",
-            )
-            / FEATURE_ONE
-        )
+        self._X = rows_of(problem)
         self._target = np.concatenate([chunk.target for chunk in chunks])
         self.minimiser = self._newton()
         self.minimum = self.value(self.minimiser)

@@ -17,7 +17,7 @@ def append(path: Path, cell: dict[str, Any], rows: Rows, seconds: float) -> None
     """Keep a finished cell, with the CPU seconds that it took."""
     line = json.dumps({"cell": cell, "rows": rows, "seconds": seconds})
     with path.open("a", encoding="utf-8") as file:
-        file.write(f"\n{line}\n")  # on a line of its own, whatever a stop has left
+        file.write(f"\n{line}\n")  # on a line of its own, even after a stop
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

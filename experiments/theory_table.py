@@ -2,7 +2,7 @@
 
 Section 4.3 of the paper says when its methods beat DP-CD and DP-SGD. The latter is run
 as full-batch gradient descent with steps 1/M_max, which has its row. Here each of its
-constructed cases, and its opposite (erratum 10 in docs/guide/theory.md), is a quadratic
+constructed cases, and its opposite (erratum 10 in docs/guide/errata.md), is a quadratic
 f(w) = ½ Σ_j h_j (w_j - w*_j)² with smoothness M, h ≤ M. Both methods of a case spend
 the same (ε, δ), each runs for its own best number of steps K*, and the excess of the
 average of θ_0, …, θ_{K-1} is measured over independent runs, twice: for h = M, which a

@@ -1,4 +1,4 @@
-"""What is published is whole: the cheap part of `make dist`.
+"""What is published is whole: the cheap part of `make dist`, and nightly all of it.
 
 Both archives are built by hatchling alone. `make dist` builds them in an environment of
 their own, and installs the wheel in an empty one.
@@ -86,3 +86,21 @@ def test_the_tests_build_as_the_project_is_built():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     extras = project["project"]["optional-dependencies"]
     assert set(project["build-system"]["requires"]) <= set(extras["dev"])
+
+
+@pytest.mark.nightly
+def test_make_dist(built, tmp_path):
+    """A stranger's first minutes: installs the wheel in an empty environment."""
+    where = tmp_path / "env"
+    run("-m", "venv", where)
+    python = where / "bin" / "python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    tools = project["project"]["optional-dependencies"]["dist"]
+    for command in (
+        [*pip, *tools],
+        [python, ROOT / "tools" / "check_dist.py", built[0].parent],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "all checks passed" in done.stdout

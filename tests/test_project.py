@@ -62,7 +62,7 @@ def test_public_names_resolve_and_are_listed():
     assert sorted(skdp.__all__) == sorted(skdp._HOME)
     for name in skdp.__all__:
         assert getattr(skdp, name) is not None
-        assert name in dir(skdp)
+    assert {*skdp.__all__, "audit", "solvers", "__version__"} == {*dir(skdp)}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = skdp.nothing
 
@@ -135,3 +135,46 @@ def test_linear_algebra_of_the_tests_has_one_thread():
     """`tests/conftest.py` says so before numpy is imported, or else it is too late."""
     pools = [one for one in threadpool_info() if one["user_api"] == "blas"]
     assert all(pool["num_threads"] == 1 for pool in pools), pools
+
+
+def test_what_is_missing_is_told_with_the_extra_that_has_it(tmp_path):
+    """By the same class of error everywhere, in an installation without extras."""
+    program = """
+import sys
+missing = "pandas polars pyarrow rich matplotlib onnx mpmath jinja2 distributed cupy"
+sys.modules.update(dict.fromkeys(missing.split()))
+import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name in missing else found(name)
+import skdp
+data = skdp.make_hospital(300)
+model = skdp.LogisticRegression(schema=data.schema, random_state=0, n_steps=2)
+model.fit(data.columns)
+open("t.csv", "w").write(",".join(data.columns) + "\\n")
+for call in (
+    lambda: model.fit("t.csv"),
+    lambda: model.set_params(verbose=1).fit(data.columns),
+    lambda: model.set_params(verbose=0, engine="dask").fit(data.columns),
+    lambda: model.set_params(engine="cuda").fit(data.columns),
+    lambda: model.summary().to_frame(),
+    model.plot,
+    model.to_onnx,
+    lambda: skdp.report(model),
+    lambda: skdp.verify(model),
+):
+    try:
+        call()
+    except ImportError as error:
+        print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    extras = [re.search(r"pip install 'skdp\[(\w+)\]'\.", line)[1] for line in lines]
+    expected = "tables cli dask cuda tables report onnx verify verify"
+    assert extras == expected.split()

@@ -25,6 +25,7 @@ PACKAGE = ROOT / "src" / "skdp"
 #: What a source archive is for: reading, testing and building again.
 IN_SOURCE = {"src", "tests", "docs", "benchmarks", "experiments", "tools", "LICENSE"}
 IN_SOURCE |= {"Makefile", "pyproject.toml", "README.md", "CONTRIBUTING.md"}
+IN_SOURCE |= {"SECURITY.md", "CODE_OF_CONDUCT.md"}
 IN_SOURCE |= {"CHANGELOG.md", "CITATION.cff", ".pre-commit-config.yaml", "examples"}
 #: What hatchling adds itself.
 ADDED = {"PKG-INFO", ".gitignore"}
@@ -47,6 +48,7 @@ assert not extras & set(sys.modules), extras & set(sys.modules)
 SCRIPT = """
 from typing import assert_type
 import skdp
+from skdp.estimators.summary import Summary
 
 schema = skdp.Schema(
     {"age": skdp.Numeric(17, 90), "job": skdp.Categorical(["a", "b"])},
@@ -57,6 +59,8 @@ assert_type(plan, skdp.Plan)
 model = skdp.LogisticRegression(epsilon=1.0, schema=schema).fit("table.csv")
 assert_type(model, skdp.LogisticRegression)
 assert_type(skdp.statement(model), str)
+assert_type(model.summary(), Summary)
+assert_type(model.card(format="registry"), str)
 print(model.predict_proba("new.csv").mean(), plan.n_steps)
 """
 #: The same with two mistakes, which must be found.
@@ -109,6 +113,11 @@ def check_wheel(wheel: Path) -> None:
     check(f"{info}/licenses/LICENSE" in names, "the licence is missing.")
     wanted = ["[console_scripts]", "skdp", "=", "skdp.cli:main"]
     check(entries == wanted, f"entry points are {entries}.")
+    check(bool(metadata["Keywords"]), "keywords are missing.")
+    check(bool(metadata.get_all("Project-URL")), "addresses are missing.")
+    versions = set(metadata.get_all("Classifier", []))
+    python = {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)}
+    check(python <= versions, f"classifiers lack {sorted(python - versions)}.")
     extras = set(metadata.get_all("Provides-Extra", []))
     check({"cli", "tables", "report", "verify"} <= extras, f"extras are {extras}.")
 

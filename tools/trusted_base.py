@@ -25,9 +25,10 @@ from reading_path import trace
 import skdp
 
 ROOT = Path(skdp.__file__).parent
-#: Files of privacy/ that a run does not need: they find, choose or keep things between
-#: runs.
+#: Files of privacy/ that a default run does not need: they find, choose or keep things
+#: between runs, or are for steps that move only some coordinates.
 BESIDE = {
+    "privacy/visits.py",
     *("privacy/discovery.py", "privacy/selection.py", "privacy/profiles.py"),
     "privacy/subsampling.py",
 }

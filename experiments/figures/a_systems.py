@@ -152,7 +152,8 @@ def measure_bound(system: Any, cell: dict[str, Any]) -> dict[str, Any]:
         truth,
         budget,
         problem.penalty,
-    ).take_steps(plan.n_steps)
+        plan.n_steps,
+    )
     return {"step": plan.n_steps, "excess": plan.rate.bound, "true": known.bound}
 
 

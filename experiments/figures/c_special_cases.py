@@ -239,7 +239,7 @@ def text(rows: Rows) -> str:
     return f"""The paper's section 4.3 says when its samplings beat DP-CD and DP-SGD by
 √d. The latter is run as full-batch gradient descent with steps 1/M_max, whose bound is
 that of the paper's row: no records are drawn. Erratum 10 of [the
-theory](../../guide/theory.md) says that the opposite exists, and figure J has the
+paper](../../guide/errata.md) says that the opposite exists, and figure J has the
 strongly convex twin. We run both for d from {dimensions[0]} to {dimensions[-1]},
 M_max/M_min = {SPREAD:g}d, ε =
 {EPSILON:g}, δ = {DELTA:g}, replace-one neighbours, each method with its own best K* (at

@@ -118,9 +118,8 @@ def measure(cell: dict[str, Any]) -> Rows:
     truth = Prior(
         displacement=tuple(goal.minimiser[:, 0]), excess=goal.excess(problem.start)
     )
-    best = choose_rate(sampling, M, layout, problem.loss, truth, budget)
-    # Both terms scale with K alone, so the true bound at the planned K follows.
-    longer = planned.n_steps / best.n_steps
+    facts = sampling, M, layout, problem.loss, truth, budget
+    known = choose_rate(*facts, n_steps=planned.n_steps)
     fit = run(
         Plan(
             layout=layout,
@@ -148,7 +147,7 @@ def measure(cell: dict[str, Any]) -> Rows:
             "passes": planned.n_steps * float(np.mean(touched)) / n_columns,
             "touched": float(np.mean(touched)),
             "planned": planned.bound,
-            "bound": best.initial / longer + best.noise * longer,
+            "bound": known.bound,
             "n_columns": n_columns,
             "start": goal.excess(problem.start),
         }

@@ -8,7 +8,7 @@ weights of norm 1 in each column.
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from experiments.statistics import (
     ratio_interval,
 )
 from skdp.descent import algorithm1, bounds, samplings
-from skdp.descent.algorithm1 import run_steps
+from skdp.descent.algorithm1 import draw_course, run_steps
 from skdp.descent.geometry import make_diagonal_update
 from skdp.descent.rule import preset
 from skdp.descent.sega_bounds import Sega, choose_metric, find_variances, sega_bound
@@ -39,6 +39,7 @@ from skdp.models.penalties import (
     TotalVariation,
 )
 from skdp.privacy import accountant, queries
+from skdp.privacy.visits import visit_gradients
 from skdp.schema import Categorical, FloatArray, IntArray, Layout, Numeric, Schema
 from skdp.solvers import Problem, dp_sega
 from skdp.solvers.problem import open_run
@@ -213,14 +214,20 @@ def fit_usual(problem: Problem, name: str, epsilon: float, seed: int) -> dict[st
             table, problem.slopes(), weights, at, problem.neighbours, shape
         )
 
+    course = draw_course(
+        plan.sampling.sets,
+        partial(visit_gradients, problem.layout),
+        n_steps=plan.n_steps,
+        n_restarts=1,
+        randomness=run.noise,
+    )
     weights = run_steps(
         query=query,
         update=make_diagonal_update(1.0 / M, problem.penalty, problem.n_rows),
-        sets=plan.sampling.sets,
+        course=course,
         average=algorithm1.mean,
         start=problem.start,
-        n_steps=plan.n_steps,
-        noise_multiplier=accountant.noise_multiplier(run.mu, plan.n_steps),
+        noise_multiplier=accountant.noise_multiplier(run.mu, course.most),
         randomness=run.noise,
         record=run.record,
     )

@@ -456,7 +456,7 @@ def text(rows: Rows) -> str:
 √d carries over to strongly convex functions. By Table 1's own cells it does not: they
 compare tr(M⁻¹)·M_max/μ with d/μ, and tr(M⁻¹)·M_max ≥ d always, so full sampling with
 its own M never has the better bound (erratum 10 of [the
-theory](../../guide/theory.md)). A bound with the modulus in the norm of M P⁻¹, as in
+paper](../../guide/errata.md)). A bound with the modulus in the norm of M P⁻¹, as in
 Theorem C, can see a difference, if f is strongly convex in the norm of M. Here are the
 paper's cases of figure C with f = {FUNCTIONS["I"]}, μ = M_min, and with f =
 {FUNCTIONS["M"]}, μ_M = {SCALED:g}; M_max/M_min = {SPREAD:g}d, ε = {EPSILON:g},

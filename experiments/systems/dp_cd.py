@@ -10,6 +10,8 @@ from skdp.solvers import Problem, dp_cd
 NAME = "dp_cd"
 LABEL = "DP-CD, published"
 LOSSES = ("logistic", "squared")
+#: At larger budgets, tens of thousands of steps take long.
+EPSILONS = (0.03, 0.1, 0.3, 1.0)
 
 
 def fit_clipped(

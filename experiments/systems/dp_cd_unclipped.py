@@ -12,6 +12,6 @@ from experiments.systems import dp_cd
 
 NAME = "dp_cd_unclipped"
 LABEL = "DP-CD, unclipped"
-LOSSES = dp_cd.LOSSES
+LOSSES, EPSILONS = dp_cd.LOSSES, dp_cd.EPSILONS
 
 fit = partial(dp_cd.fit_clipped, math.inf)

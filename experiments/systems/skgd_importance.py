@@ -20,6 +20,8 @@ from skdp.solvers.problem import open_run
 NAME = "skgd_importance"
 LABEL = "DP-SkGD, importance"
 LOSSES = ("logistic", "squared")
+#: At larger budgets, tens of thousands of steps take long.
+EPSILONS = (0.03, 0.1, 0.3, 1.0)
 
 
 def fit(

@@ -110,6 +110,12 @@ def test_a_fit_without_a_schema_takes_no_target_beside_rows_without_an_order():
         skdp.LogisticRegression(classes=["no", "yes"]).fit(table, TABLE["ill"])
 
 
+def test_rows_without_an_order_are_not_scored_by_position():
+    table = Shuffled(TABLE)
+    with pytest.raises(ValueError, match="matches rows with y by position"):
+        _fit(TABLE).score(table, TABLE["ill"])
+
+
 def test_rows_without_an_order_are_not_divided_by_position():
     """A row could take part in fits and in scores, which are charged as if apart."""
     rows = skdp.Schema(COLUMNS, target=SCHEMA.target)

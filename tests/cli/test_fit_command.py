@@ -142,7 +142,7 @@ def test_records_in_a_file_give_the_same_model(call, files, here, monkeypatch):
     np.testing.assert_array_equal(one.weights_, two.weights_)
 
 
-def test_progress_is_shown_to_whoever_looks(call, files, here, monkeypatch):
+def test_progress_is_shown_on_a_terminal(call, files, here, monkeypatch):
     monkeypatch.setattr("skdp.cli.fit_command.shows_progress", lambda *_: True)
     code, out, err = call(*arguments(files))
     assert code == 0

@@ -89,7 +89,7 @@ def test_help_imports_nothing_that_computes():
     )
 
 
-def test_a_reader_who_has_seen_enough_is_no_error():
+def test_a_closed_pipe_is_not_an_error():
     program = "from skdp.cli import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "demo", "--rows", "3000"],
@@ -101,7 +101,7 @@ def test_a_reader_who_has_seen_enough_is_no_error():
     assert (process.returncode, err) == (141, b"")
 
 
-def test_a_terminal_without_greek_letters_is_no_error():
+def test_a_terminal_without_greek_letters_is_not_an_error():
     program = "from skdp.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program, "demo", "--rows", "3000"],

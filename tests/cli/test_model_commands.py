@@ -58,6 +58,23 @@ def test_evaluate(call, folder, tmp_path):
     assert "must be among" in err
 
 
+def test_evaluate_subgroups(call, folder, tmp_path):
+    frame = pd.read_csv(folder / "t.csv")
+    path = tmp_path / "t.csv"
+    frame.assign(sex=np.where(frame.index % 3, "f", "m")).to_csv(path, index=False)
+    fixed = ("evaluate", folder / "m", path, "--epsilon", 9, "--json")
+    for by, levels in (
+        ("admission_type", ["Emergency", "Urgent", "Elective"]),
+        ("sex=f, m", ["f", "m", None]),
+    ):
+        code, out, _ = call(*fixed, "--metric", "accuracy", "--by", by)
+        assert code == 0
+        assert [one["level"] for one in json.loads(out)["groups"]] == levels
+    code, _, err = call(*fixed, "--by", "sex")
+    assert code == 2
+    assert "by must be a column of categories" in err
+
+
 def test_budgets_are_charged_to_a_ledger_with_who_and_why(call, folder, tmp_path):
     ledger = tmp_path / "l.db"
     call(

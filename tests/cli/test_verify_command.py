@@ -67,7 +67,9 @@ def test_a_model_without_a_claim_exits_with_1(call, model, given):
     assert "FAILED" not in out
 
 
-def test_what_is_no_model_exits_with_2_and_one_sentence(call, model, tmp_path):
+def test_something_else_than_a_model_exits_with_2_and_one_sentence(
+    call, model, tmp_path
+):
     (model() / "privacy.json").write_text("{}")
     for arguments in ([tmp_path / "model"], [tmp_path / "none"], [tmp_path]):
         code, out, err = call("verify", *arguments)

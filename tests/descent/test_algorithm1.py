@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import Lasso, LogisticRegression, PoissonRegressor, Ridge
 
 from skdp.descent import algorithm1, bounds, samplings, smoothness
-from skdp.descent.algorithm1 import Step, run_steps
+from skdp.descent.algorithm1 import Step, draw_course, run_steps
 from skdp.descent.geometry import Diagonal, make_diagonal_update
 from skdp.descent.plan import Plan, run
 from skdp.engines.reference import to_dense
@@ -256,13 +256,19 @@ class Quadratic:
         settings = {
             "query": self.query,
             "update": make_diagonal_update(1.0 / v, ElasticNet(), 1.0),
-            "sets": law.sets,
             "average": algorithm1.last,
             "start": np.zeros_like(self.best),
             "randomness": Randomness(seed),
             "record": free(),
         } | options
-        return run_steps(n_steps=n_steps, noise_multiplier=z, **settings)
+        course = draw_course(
+            law.sets,
+            None,
+            n_steps=n_steps,
+            n_restarts=settings.pop("n_restarts", 1),
+            randomness=settings["randomness"],
+        )
+        return run_steps(course=course, noise_multiplier=z, **settings)
 
 
 def test_the_loop_is_algorithm_1_written_out():
@@ -417,7 +423,7 @@ def test_sketch_is_unbiased_through_the_loop(name):
     )
     error = moves.std(axis=0) / math.sqrt(n_runs)  # less for shuffled cycles
     assert (np.abs(moves.mean(axis=0) - gradient) < 6 * error).all()
-    # and the noise is the multiplier times the sensitivity, whatever the set
+    # and the noise is the multiplier times the sensitivity for every set
     squares = np.concatenate(noise) ** 2
     assert squares.mean() == pytest.approx(1.0, abs=6 * math.sqrt(2 / squares.size))
 

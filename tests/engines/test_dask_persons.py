@@ -180,7 +180,7 @@ def test_ids_may_be_a_series_of_dask(client, frame, caplog):
         for table, unit in ((bare, frame["who"]), (there, ids))
     ]
     assert scores[0] == scores[1]
-    shorter = ids.map_partitions(lambda part: part[:-1], meta=ids._meta)
+    shorter = dd.from_pandas(frame["who"][:-1], npartitions=3)
     with pytest.raises(ValueError, match="unit must have as many rows as the table"):
         model(schema=rows).fit(there, unit=shorter)
     assert SECRET not in caplog.text
@@ -212,6 +212,44 @@ def test_partitions_whose_rows_change_their_order_have_the_same_bits(client, fra
     ):
         found = skdp.discover(table, epsilon=5.0, unit=unit, random_state=1)
         assert found.schema.columns == word.schema.columns
+
+
+def test_a_series_of_another_frame_is_refused(client, frame):
+    """Its rows may be in another order, and one person's rows get the ids of others."""
+    there = dd.from_pandas(frame, npartitions=3)
+    other = there.map_partitions(lambda part: part.sample(frac=1), meta=there._meta)
+    rows = model(schema=replace(SCHEMA, unit=None))
+    for table, series in (
+        (there, other["who"]),
+        (other, there["who"]),
+        (there, there.sort_values("age")["who"]),
+        (there, there["who"].map_partitions(lambda part: part[::-1])),
+    ):
+        with pytest.raises(ValueError, match="unit must be a series of the same Dask"):
+            rows.fit(table[["age", "job", "y"]], unit=series)
+    mixed = frame.sample(frac=1, random_state=0)  # which Dask sorts by its index
+    with pytest.raises(ValueError, match="unit must be a series of the same Dask"):
+        rows.fit(
+            dd.from_pandas(mixed.drop(columns="who"), npartitions=2),
+            unit=dd.from_pandas(mixed["who"].reset_index(drop=True), npartitions=2),
+        )
+    cells = other.assign(who=other["who"].astype(str)).drop(columns="job")
+    scored = model(random_state=None).fit(frame)
+    with pytest.raises(ValueError, match="y must be a series of the same Dask"):
+        scored.score(cells.assign(job="a"), there["y"])
+
+
+def test_scores_of_partitions_without_an_order_are_those_of_one_table(client, frame):
+    there = dd.from_pandas(frame, npartitions=2)
+    left = there[["who", "y"]].assign(row=there.index)
+    right = there[["age", "job"]].assign(row=there.index)
+    joined = left.merge(right, on="row")  # each computation of it has its own order
+    fitted = model(random_state=None).fit(frame)
+    own = joined.assign(weight=joined["age"] / 9)
+    usual = fitted.score(frame.copy(), frame["y"], frame["age"] / 9)
+    for y, weight in ((own["y"], own["weight"]), ("y", "weight")):
+        assert fitted.score(own, y, weight) == pytest.approx(usual, abs=1e-12)
+    assert len(fitted.predict(joined)) == len(frame)
 
 
 def test_each_reading_of_partitions_without_an_order_has_the_same_result(client, frame):

@@ -86,16 +86,16 @@ def test_two_engines_sweep_at_the_same_time():
 def test_a_sweep_waits_for_the_slowest_thread(monkeypatch):
     @numba.njit
     def note(job):
-        turn, word = take_turn(job), job[0]
-        for i in range((turn == 2) * 10**7):
+        turn, word, slowest = take_turn(job), 1, job[0]
+        for i in range((turn == slowest) * 10**7):
             word = (word * 1_103_515_245 + i) % 2_147_483_648
         job[TAKEN + 1 + turn] = -1 - word
         finish(job)
 
     monkeypatch.setattr(kernels, "sweep", note)
     team = Team(3)
-    for _ in range(12):  # the caller is the slowest thread only sometimes
-        team.sweep(make_job(np.zeros(1, np.int64)), 3)
+    for turn in [0, 1, 2] * 6:  # which thread takes which turn, the system decides
+        team.sweep(make_job(np.zeros(1, np.int64))._replace(ranges=turn), 3)
         assert (team._job[TAKEN + 1 : TAKEN + 4] < 0).all()
 
 

@@ -288,7 +288,7 @@ def test_a_picture_leaves_out_noise_and_orders_the_rest(model, monkeypatch):
     assert [one.column for one in plots.choose_terms(model, most=1).shown] == ["age"]
     notes = plots.choose_terms(model, most=1).notes
     assert notes[0] == "1 more term explains less."
-    # All panels have the same scale, whatever is in them.
+    # All panels have the same scale.
     figure = model.plot()
     labels = [
         [text for text in found if text.lstrip("−").replace(".", "").isdigit()]

@@ -244,3 +244,19 @@ def test_texts_are_refused_by_no_type(texts):
         skdp.LogisticRegression(schema=schema, neighbours="replace-one").fit(
             table, [0, 1] * 20
         )
+
+
+def test_a_level_that_no_row_has_because_of_the_encoding_is_told_of(tmp_path):
+    towns = ["Bern", "Basel", "Chur", "Zürich"]
+    table = pd.DataFrame(GOOD).assign(town=RNG.choice(towns, N), y=Y)
+    columns = COLUMNS | {"town": Categorical(towns)}
+    schema = Schema(columns, target=("y", Categorical([0, 1])))
+    model = skdp.LogisticRegression(schema=schema, random_state=0, n_steps=2)
+    path = tmp_path / "t.csv"
+    table.to_csv(path, index=False, encoding="latin-1")
+    with pytest.warns(DoubtfulSchemaWarning, match=r"no row has 'Zürich'\. Check the"):
+        model.fit(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(skdp.tables.CSV(path, encoding="latin-1"))
+        model.set_params(epsilon=0.02).fit(path)  # noise may hide that

@@ -129,9 +129,12 @@ def test_weights_go_through_cross_validation_and_searches(table):
     params = {"sample_weight": WEIGHT}
     found = cross_val_score(model, table, Y, cv=3, params=params)
     assert (found != cross_val_score(PLAIN, table, Y, cv=3, params={})).any()
-    chance = cross_val_predict(
-        weighted(PLAIN), table, Y, cv=3, params=params, method="predict_proba"
-    )
+    options = {"cv": 3, "params": params, "method": "predict_proba"}
+    with pytest.raises(ValueError, match="cross_val_predict number the labels"):
+        cross_val_predict(weighted(PLAIN), table, Y, **options)
+    coded = skdp.Schema(COLUMNS, target=skdp.Categorical([0, 1]))
+    numbered = weighted(PLAIN).set_params(schema=coded)
+    chance = cross_val_predict(numbered, table, Y, **options)
     assert chance.shape == (N, 2)
     search = GridSearchCV(model, {"epsilon": [1.0, 2.0]}, cv=3)
     search.fit(table, Y, sample_weight=WEIGHT)

@@ -6,6 +6,7 @@ missing.
 """
 
 import io
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -219,3 +220,27 @@ def test_labels_that_are_truths_and_decimals():
             skdp.LogisticRegression(epsilon=np.inf, bounds=(0, 1)).fit(
                 np.zeros((100, 1)), labels
             )
+
+
+@pytest.mark.parametrize(
+    ("cells", "levels", "warned"),
+    [
+        (np.array([3.1, 3.2]), ["3.1", "3.2"], True),
+        (np.array([3.1, "b"], dtype=object), ["3.1", "b"], True),
+        (np.array(["3.1", "b"], dtype=object), ["3.1", "b"], False),
+        (np.array([np.nan, "b"], dtype=object), ["3.1", "b"], False),
+        (np.array([1.0, 2.0]), ["1", "2"], False),
+        (np.array([1.0, "b"], dtype=object), ["1", "b"], False),
+    ],
+)
+def test_categories_of_floats_are_warned_of_once(cells, levels, warned):
+    """A library may have merged "3.1" and "3.10". Types in memory are public."""
+    schema = skdp.Schema(
+        {"c": skdp.Categorical(levels)}, target=("y", skdp.Categorical([0, 1]))
+    )
+    table = {"c": np.tile(cells, 50), "y": np.tile([0, 1], 50)}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        skdp.LogisticRegression(schema=schema, epsilon=9.0).fit(table)
+    said = [str(one.message) for one in caught]
+    assert sum("'c' holds floating-point" in one for one in said) == warned

@@ -4,7 +4,9 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.ensemble import VotingClassifier
 
 import skdp
 from skdp.estimators import UnknownLabelsWarning
@@ -53,3 +55,26 @@ def test_a_search_says_it_once(method):
         warnings.simplefilter("always")
         search.fit(X, np.char.upper(Y))
     assert [one.category for one in said] == [UnknownLabelsWarning]
+
+
+@pytest.mark.parametrize("voting", ["hard", "soft"])
+def test_an_ensemble_that_numbers_the_labels_is_refused_before_it_spends(voting):
+    def fit(classes):
+        options = SETTINGS | {"classes": classes}
+        models = [skdp.LogisticRegression(random_state=i, **options) for i in (0, 1)]
+        named = list(zip("ab", models, strict=True))
+        return VotingClassifier(named, voting=voting).fit(X, Y)
+
+    with pytest.raises(ValueError, match=r"0 is 'no', 1 is 'yes'\.$") as refusal:
+        fit(["yes", "no"])
+    assert not getattr(refusal.value, "__notes__", [])
+    assert (fit([0, 1]).predict(X) == Y).mean() > 0.8
+
+
+def test_types_that_a_library_guessed_from_cells_are_not_refused():
+    """One label more, "no", and pandas would not have read integers."""
+    guessed = pd.Series((Y == "yes").astype(int))
+    model = skdp.LogisticRegression(random_state=0, **SETTINGS)
+    with pytest.warns(UnknownLabelsWarning):
+        model.fit(X, guessed)
+    model.set_params(classes=["1", "no"]).fit(X, guessed.to_numpy())

@@ -115,7 +115,7 @@ def test_huber():
 def test_poisson():
     y = np.minimum(rng.poisson(np.exp(0.5 * SIGNAL)), 20)
     model = PoissonRegressor(target_bounds=(0, 20), **NOISELESS).fit(X, y)
-    # Ours is divided by the largest count, so that its penalty counts for more.
+    # Ours is divided by the largest count, so its penalty counts for more.
     other = linear_model.PoissonRegressor(alpha=20 * ALPHA, tol=1e-10, max_iter=9999)
     other.fit(X, y)
 
@@ -177,7 +177,7 @@ def test_weights_count_as_repeated_rows():
     times = rng.integers(0, 4, size=N)
     weighted = LogisticRegression(classes=[0, 1], max_weight=3.0, **NOISELESS)
     weighted.fit(X, y, sample_weight=times)
-    # Sums are divided by the number of rows, so that the penalty counts for less.
+    # Sums are divided by the number of rows, so the penalty counts for less.
     options = NOISELESS | {"alpha": ALPHA * N / times.sum()}
     repeated = LogisticRegression(classes=[0, 1], **options)
     repeated.fit(np.repeat(X, times, axis=0), np.repeat(y, times))

@@ -98,7 +98,7 @@ def test_it_predicts_as_the_ordinary_pipeline():
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
-def test_a_fraction_is_no_level():
+def test_a_fraction_is_not_a_level():
     """1.5 is neither 1 nor 2."""
     schema = Schema({"code": Categorical([1, 2])}, target=Numeric(0, 12))
     X = pd.DataFrame({"code": rng.choice([1.0, 2.0, 1.5], N)})

@@ -1,5 +1,7 @@
 """An estimator is one class: defining it registers it everywhere."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -72,7 +74,12 @@ def test_a_fit_makes_one_plan(monkeypatch):
         ({"n_steps": 0}, "n_steps must be"),
         ({"n_steps": True}, "n_steps must be"),
         ({"alpha": "light"}, "alpha must be"),
+        ({"alpha": None}, "alpha must be"),
         ({"l1_ratio": 2.0}, "l1_ratio must be"),
+        ({"l1_ratio": None}, "l1_ratio must be"),
+        ({"max_weight": None}, "max_weight must be"),
+        ({"n_rows": "x"}, "n_rows must be"),
+        ({"n_threads": math.nan}, "n_threads must be"),
         ({"calibration": "rough"}, "calibration must be"),
         ({"random_state": "a"}, "random_state must be None, an integer or"),
         ({"random_state": 1.5}, "random_state must be None, an integer or"),

@@ -245,7 +245,7 @@ def test_nothing_is_saved_before_a_fit(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["none", "a.txt"])
-def test_where_no_model_is_there_is_none(tmp_path, name):
+def test_a_missing_model_is_reported(tmp_path, name):
     (tmp_path / "a.txt").touch()
     with pytest.raises(ValueError, match=f"There is no saved model '.*{name}'"):
         load(tmp_path / name)

@@ -164,13 +164,37 @@ def test_no_schema():
     assert_same(model.to_sklearn(), model, X)
 
 
-def test_what_it_cannot_do_is_said():
+def test_rows_are_shortened():
     with pytest.raises(NotFittedError):
         LogisticRegression().to_sklearn()
-    schema = Schema({"x0": Numeric(0, 1)}, target=Numeric(0, 12), row_norm=0.5)
-    model = LinearRegression(schema=schema).fit(rng.uniform(size=(N, 1)), COUNTS)
-    with pytest.raises(ValueError, match="row_norm"):
-        model.to_sklearn()
+    columns = {"a": Numeric(0, 1), "b": Numeric(0, 1)}
+    schema = Schema(columns, target=Numeric(0, 12), row_norm=0.5)
+    X = rng.uniform(size=(N, 2))
+    model = LinearRegression(schema=schema, random_state=0).fit(X, COUNTS)
+    assert_same(model.to_sklearn(), model, X)
+
+
+def test_one_row_is_a_dict_of_cells():
+    model = fitted("binary", COLUMNS, TABLE)
+    row = {name: cells.iloc[3] for name, cells in TABLE.items()}
+    for one in (model, model.to_sklearn()):
+        found = one.predict_proba(row)
+        np.testing.assert_allclose(found, one.predict_proba(TABLE[3:4]), rtol=1e-15)
+        several = one.predict_proba([row, {"text": "a"}, row])
+        np.testing.assert_array_equal(several[[0, 2]], np.vstack([found, found]))
+        assert (several[1] != found[0]).any()
+
+
+def test_many_levels_are_sparse():
+    columns = {"c": Categorical([f"{i}" for i in range(30)]), "n": Numeric(0, 9)}
+    X = pd.DataFrame({"c": rng.integers(40, size=N), "n": rng.uniform(size=N)})
+    model = fitted("linear", columns, X)
+    features = model.to_sklearn()["features"]
+    made = features.transform(X)
+    assert made.shape == (N, 31)
+    assert made.nnz <= 2 * N
+    assert list(features.get_feature_names_out()) == list(model.get_feature_names_out())
+    assert_same(model.to_sklearn(), model, X)
 
 
 def test_it_is_an_ordinary_estimator():

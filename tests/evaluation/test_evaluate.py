@@ -161,7 +161,7 @@ def test_noise_is_as_large_as_it_says(name, neighbours):
             errors[metric].append((score.value - exact[metric]) / score.noise_std)
     for metric, scaled in errors.items():
         assert 0.83 < np.std(scaled) < 1.2, metric
-        # Few bins make ties, so that the area is a little too small.
+        # Few bins make ties, so the area is a little too small.
         least = -1.0 if metric == "auc" else -0.25
         assert least < np.mean(scaled) < 0.25, metric
 
@@ -336,7 +336,7 @@ def test_rows_are_counted_only_where_their_number_is_private():
     assert weighted.n_rows == pytest.approx(N / 4)
 
 
-def test_a_class_that_is_none_of_the_schema_s_is_a_wrong_answer():
+def test_a_class_that_the_schema_does_not_have_is_a_wrong_answer():
     labels = Y.astype(object)
     labels[:300] = "neither"
     found = skdp.evaluate(LOGISTIC, X, labels, epsilon=math.inf)
@@ -385,7 +385,7 @@ def test_public_mistakes_raise(given, message):
 
 
 @pytest.mark.parametrize("high", [1e-320, 1e-300, 1e-200, 1e200])
-def test_a_range_whose_square_is_no_float_is_refused(high):
+def test_a_range_whose_square_is_not_a_float_is_refused(high):
     target = skdp.Numeric(0, high)
     schema = skdp.Schema({"a": skdp.Numeric(0, 1)}, target=("y", target))
     table = {"a": np.ones(20), "y": np.ones(20)}

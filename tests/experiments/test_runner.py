@@ -271,7 +271,7 @@ def test_files_of_the_page_turn_up_in_the_quick_run(tmp_path):
     for name, body in files:
         assert not (tmp_path / name).exists()
         (tmp_path / name).write_text(body, encoding="utf-8")
-    # Few systems and samplings, so that the test is quick; the new ones among them.
+    # Few systems and samplings keep the test quick. The new ones are among them.
     for folder, kept in (("systems", "skgd_matrix"), ("samplings", "uniform")):
         for path in (tmp_path / "experiments" / folder).glob("[!_]*.py"):
             if path.stem not in (kept, *(Path(name).stem for name, _ in files)):

@@ -12,7 +12,7 @@ from experiments import folders
 from experiments.figures import d_importance as d
 from experiments.figures import e_blocks as e
 from experiments.theory import rates
-from skdp.descent import bounds, samplings, smoothness
+from skdp.descent import bounds, rule, samplings, smoothness
 from skdp.schema import Categorical, Numeric, Schema
 
 SAMPLINGS = sorted(folders.modules("samplings"))
@@ -148,9 +148,10 @@ def test_the_bound_is_that_of_the_steps_taken(small: None, kind: str) -> None:
         blocks = e.shuffled(blocks, np.random.default_rng([3, 4]))
     law = samplings.Blocks.uniform(blocks)
     M = smoothness.from_bounds(law, layout.blocks, 0.25)
-    nu = bounds.Budget(
+    budget = bounds.Budget(
         n_rows=300, epsilon=1.0, delta=e.DELTA, neighbours="zero-out"
-    ).noise_scale
+    )
+    nu = rule.find_presence(budget, law, layout, row["n_steps"]).noise_scale
     norms = [float(np.sqrt(layout.squared_norm(block))) for block in blocks]
     noise = nu**2 * row["n_steps"] * bounds.sigma_squared(law, M, norms)
     bound = rates.eso_bound(

@@ -251,7 +251,7 @@ def test_importance_and_unclipped_dp_cd_differ_in_the_sampling_only(
     assert steps[0] == steps[1]
 
 
-def test_a_tie_is_no_loss():
+def test_a_tie_is_not_a_loss():
     rows = made_up(ours=0.001, other=0.001)
     for row in rows:
         if row["system"] == a.OURS:

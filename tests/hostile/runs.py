@@ -47,7 +47,7 @@ def _hang(*_):
 
 @contextlib.contextmanager
 def limited():
-    """Let nothing take longer than PATIENCE, nor LONGEST."""
+    """Stop after PATIENCE seconds of computing or LONGEST seconds of waiting."""
     before = [signal.signal(s, _hang) for s in (signal.SIGPROF, signal.SIGALRM)]
     signal.setitimer(signal.ITIMER_PROF, PATIENCE)
     signal.alarm(LONGEST)

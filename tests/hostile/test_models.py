@@ -234,7 +234,7 @@ def test_searches_that_nobody_makes_are_refused(place, chosen, change):
 
 
 @pytest.mark.parametrize("delta", [-1.0, 0.0, 1.0, 1e308])
-def test_a_delta_that_is_none_is_refused(place, saved, delta):
+def test_an_impossible_delta_is_refused(place, saved, delta):
     record = json.loads(saved["privacy.json"]) | {"delta": delta}
     written(saved | {"privacy.json": json.dumps(record)})
     assert command("verify", "m")[0] == 2

@@ -113,7 +113,7 @@ def test_other_encodings(place, encoding):
     assert (code, err.count("\n")) == ((0, 0) if encoding == "utf-7" else (2, 1))
 
 
-def test_what_is_no_file(place):
+def test_something_else_than_a_file(place):
     Path("folder").mkdir()
     for name in ("folder", "/dev/zero", "missing", "", "/", "s.toml/x", "x" * 5000):
         code, _, err = command("plan", "--schema", name, "--rows", "100")

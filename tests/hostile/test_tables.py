@@ -141,7 +141,7 @@ def test_thousands_of_categories(place):
     assert command("predict", "m", "many.csv", "--out", "p.csv")[0] == 0
 
 
-def test_what_is_no_file_of_records(place):
+def test_something_else_than_a_file_of_records(place):
     os.mkdir("folder.csv")
     os.mkfifo("pipe.csv")
     os.symlink("loop.csv", "loop.csv")

@@ -489,7 +489,7 @@ def test_relative_paths_and_links_lead_to_the_same_file(ledger, path, monkeypatc
     assert ledger.remaining < ledger.terms.mu_squared
 
 
-def test_a_dangling_link_is_no_new_ledger(path):
+def test_a_dangling_link_does_not_become_a_ledger(path):
     path.symlink_to(path.parent / "nowhere" / "x.db")
     with pytest.raises(LedgerError):
         Ledger(path, epsilon=1.0, delta=1e-6, neighbours="add-remove")

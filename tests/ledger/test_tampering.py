@@ -332,7 +332,7 @@ def test_another_database_is_refused_and_kept(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_what_is_no_file_is_refused(tmp_path):
+def test_something_else_than_a_file_is_refused(tmp_path):
     folder, pipe = tmp_path / "folder", tmp_path / "pipe"
     folder.mkdir()
     os.mkfifo(pipe)

@@ -124,7 +124,7 @@ def test_who_comes_second_makes_nothing(ledger, monkeypatch):
     assert second.head.size == 2
 
 
-def test_whoever_waits_too_long_is_told_and_nothing_is_entered(ledger, monkeypatch):
+def test_waiting_too_long_ends_with_an_error_and_enters_nothing(ledger, monkeypatch):
     monkeypatch.setattr(log, "PATIENCE", 0.2)
     with contextlib.closing(sqlite3.connect(ledger.path)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""Plans survive being written, and what is no plan is refused."""
+"""Plans are the same after writing and reading. Other files are refused."""
 
 import json
 import math
@@ -75,7 +75,7 @@ def test_bounds_that_are_infinite_are_written():
     ],
     ids=range(11),
 )
-def test_what_is_no_plan_is_refused_in_a_sentence(text):
+def test_something_else_than_a_plan_is_refused_in_a_sentence(text):
     with pytest.raises(ValueError, match="This is not a plan of format 1"):
         plan_files.parse_plan(text)
 

@@ -211,7 +211,7 @@ def test_calibrated_noise_meets_the_budget_and_no_less_does(
         assert (theirs.get_epsilon(delta) > epsilon) is worse
 
 
-def test_the_rdp_accountant_is_no_witness_for_replace_one() -> None:
+def test_the_rdp_accountant_cannot_check_replace_one() -> None:
     """dp-accounting 0.6.0 gives both relations the same Rényi curve.
 
     The right answer is 7.511; a Rényi bound can only be above it. If this is ever

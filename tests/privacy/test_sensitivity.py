@@ -475,7 +475,7 @@ def test_a_coordinate_is_asked_for_once():
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("shape", [1e160, 0.0, -1.0, math.nan, math.inf, 1e-160])
-def test_a_shape_whose_square_is_no_number_is_refused(shape):
+def test_a_shape_whose_square_is_not_a_number_is_refused(shape):
     """At 1e160 its inverse square is zero, and so is the sensitivity claimed."""
     with pytest.raises(ValueError, match="shape"):
         bounded_gradient([0], np.array([shape]))

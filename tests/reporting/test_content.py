@@ -404,7 +404,7 @@ def test_a_model_that_a_stranger_wrote_gets_a_sentence_or_a_page(tmp_path):
     assert n_pages > 1
 
 
-def test_what_is_no_model_is_refused_in_one_sentence(tmp_path):
+def test_something_else_than_a_model_is_refused_in_one_sentence(tmp_path):
     for given in (skdp.LogisticRegression(), 3, None, tmp_path):
         with pytest.raises(
             ValueError, match=r"must be a fitted model|is not a saved model"

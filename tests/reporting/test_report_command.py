@@ -46,7 +46,7 @@ def test_a_page_is_written_beside_the_model(call, tmp_path):
 def test_only_pages_and_cards_are_written(call, tmp_path):
     code, _, err = call("model", "--out", "model.pdf")
     assert code == 2
-    assert "--out must end in .html, .md or .json, got 'model.pdf'." in err
+    assert "--out must end in .html, .md, .json or .yaml, got 'model.pdf'." in err
     assert not (tmp_path / "model.pdf").exists()
 
 

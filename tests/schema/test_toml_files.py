@@ -157,7 +157,7 @@ def test_a_mistake_is_named_in_one_sentence(text, sentence):
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_none(tmp_path):
+def test_a_file_that_is_not_a_schema(tmp_path):
     with pytest.raises(ValueError, match="There is no file"):
         toml_files.read_toml(tmp_path / "absent.toml")
     with pytest.raises(ValueError, match="is a directory"):

@@ -132,6 +132,7 @@ class Seen:
     noise_multiplier: float
     released: object
     known: bool
+    presence: float
 
 
 def watched(monkeypatch, said=None):
@@ -141,12 +142,12 @@ def watched(monkeypatch, said=None):
     """
     real, seen = mechanism.release, []
 
-    def release(total, noise_multiplier, noise, record):
-        answer = real(total, noise_multiplier, noise, record)
+    def release(total, noise_multiplier, noise, record, presence=1.0):
+        answer = real(total, noise_multiplier, noise, record, presence)
         if said is not None:
             answer = replace(answer, values=said[len(seen)].released.values)
         known = record.budget < np.inf
-        seen.append(Seen(total, noise_multiplier, answer, known))
+        seen.append(Seen(total, noise_multiplier, answer, known, presence))
         return answer
 
     for name, module in list(sys.modules.items()):

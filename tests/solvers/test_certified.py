@@ -136,7 +136,7 @@ def test_no_direction_is_trusted(monkeypatch, direction):
     assert certain(objective, minimise(objective))
 
 
-def test_a_hessian_that_cannot_be_factorised_is_no_error(monkeypatch):
+def test_a_hessian_that_cannot_be_factorised_raises_no_error(monkeypatch):
     def refuse(*_):
         raise np.linalg.LinAlgError
 

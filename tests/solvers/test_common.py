@@ -108,7 +108,7 @@ def test_an_independent_accountant_agrees_with_the_record(name):
     record = fit(name).record
     accountant, spent = PLDAccountant(), 0.0
     for event, times in record.events.items():
-        one = dp_accounting.GaussianDpEvent(event.noise_multiplier)
+        one = dp_accounting.GaussianDpEvent(event.mu_squared**-0.5)
         accountant.compose(dp_accounting.SelfComposedDpEvent(one, times))
         spent += times * event.delta
     assert accountant.get_epsilon(DELTA - spent) == pytest.approx(
@@ -179,7 +179,7 @@ def test_noise_has_the_scale_that_was_charged(name, monkeypatch):
     assert not plausible(noise * 3 / 2)
     # Known releases are charged one by one, at their own noise; batches together.
     charged = sum(
-        1.0 / one.noise_multiplier**2
+        one.presence / one.noise_multiplier**2
         for one in seen
         if one.known or one.total.kind in BEFOREHAND
     )

@@ -111,7 +111,8 @@ def test_printed_noise_is_the_theorems(monkeypatch):
         std = one.noise_multiplier * one.total.sensitivity / problem.n_rows
         assert std**2 == pytest.approx(sigma2, rel=1e-6)
     assert solved.settings["noise_multiplier"] == paper_noise_multiplier(1.0, 1e-6, 60)
-    assert 0.5 < solved.record.spent_epsilon < 0.8
+    # Exact accounting, and no row takes part in all steps.
+    assert 0.4 < solved.record.spent_epsilon < 0.7
 
 
 def test_inner_loops_end_in_their_average():

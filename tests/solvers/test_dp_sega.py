@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cases import objective, optimum, problem_of, rows, watched
 
+from skdp.descent.geometry import make_sega_update
 from skdp.descent.samplings import Blocks, Full, Nice
 from skdp.descent.sega_bounds import choose_metric
 from skdp.models.penalties import (
@@ -18,7 +19,6 @@ from skdp.models.penalties import (
 from skdp.privacy.mechanism import Released
 from skdp.privacy.queries import Kind
 from skdp.solvers import dp_cd, dp_gcd, dp_sega
-from skdp.solvers.dp_sega import make_sega_update
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6, "random_state": 0}
 

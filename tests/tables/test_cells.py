@@ -76,7 +76,7 @@ def test_an_integer_that_python_will_not_write():
     assert number(10**5000) == inf
 
 
-def test_a_number_that_two_levels_share_is_no_level():
+def test_a_number_that_two_levels_share_is_not_a_level():
     levels = Levels(Categorical(["01", "1.0"]))
     assert [levels.code(c) for c in ("01", "1.0", 1, "1")] == [0, 1, -1, -1]
     levels = Levels(Categorical(["01", 1, "true"]))

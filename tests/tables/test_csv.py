@@ -186,8 +186,9 @@ def fields_of(line):
 
 
 @settings(max_examples=600, deadline=None)
-@given(hostile, st.integers(1, 9))
+@given(hostile, st.integers(1, 30))
 @example(b'"a\n"b\n', 99)  # two open quotes, which Arrow takes for one field
+@example(b',"a\nb,c\n', 99)  # an open quote in a line that is not the last
 @example(b'"a\n', 99)
 @example(b'b,"a\n', 99)  # whose line end Arrow keeps
 @example(b'b,"a\r\nc,d\r\nb,"a\r\n', 99)

@@ -143,6 +143,8 @@ def test_cells_of_any_type_are_ids_or_missing(cells, found):
         lambda ids: pa.table({"id": ids}),
         lambda ids: {"id": ids},
         lambda ids: pd.DataFrame({"id": ids}).astype("Float64"),
+        lambda ids: pd.DataFrame({"id": ids}).astype("category"),
+        lambda ids: pa.table({"id": pa.array(ids).dictionary_encode()}),
     ],
 )
 def test_floats_are_not_ids(made):
@@ -153,6 +155,8 @@ def test_floats_are_not_ids(made):
         refuse_floats(source, Ids.of("id"))
     with pytest.raises(ValueError, match="'unit' holds floating-point numbers"):
         refuse_floats(source, Ids.of(np.array([3.1, 3.1, 4.0])))
+    with pytest.raises(ValueError, match="'unit' holds floating-point numbers"):
+        refuse_floats(source, Ids.of(pd.Series([3.1, 3.1, 4.0], dtype="category")))
     refuse_floats(source, Ids.of(np.array([3, 3, 4])))
     rows = table | {"x": [0, 1, 1]} if isinstance(table, dict) else table
     with pytest.raises(ValueError, match="Read ids as text"):

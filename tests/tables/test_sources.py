@@ -307,7 +307,7 @@ def _parquet_texts(table, path):
 
 
 def _encodable(table):
-    """Without what pandas' own text cannot hold, nor old ones' numbers."""
+    """Return a table without cells that text columns of pandas cannot hold."""
     held = {SURROGATE: "�", 10**400: 10**300, 10**5000: 10**300}
     return {
         k: [held.get(c, c) if isinstance(c, (str, int)) else c for c in v]

@@ -252,7 +252,7 @@ def test_a_record_without_a_digest_is_refused(name, tmp_path):
 
 
 @pytest.mark.parametrize("file", ["privacy.json", "model.json", "schema.toml"])
-def test_what_is_no_model_is_refused_in_one_sentence(file, tmp_path):
+def test_something_else_than_a_model_is_refused_in_one_sentence(file, tmp_path):
     model = saved(tmp_path)
     for content in (b"[]", b"\xff", b"[" * 100_000):
         (model / file).write_bytes(content)

@@ -21,7 +21,7 @@ from skdp.audit.games import (
 )
 from skdp.audit.tables import MIXED, make_engines
 from skdp.descent import algorithm1
-from skdp.descent.algorithm1 import Step, run_steps
+from skdp.descent.algorithm1 import Step, draw_course, run_steps
 from skdp.descent.geometry import Diagonal, Prepared, Task
 from skdp.descent.plan import release_row_count
 from skdp.descent.samplings import Blocks, Law
@@ -260,13 +260,20 @@ def make_sketch_game(
     def play(other: bool) -> Observation:
         record, steps = make_record(neighbours), list[Step]()
         views = [_View(run) for run in runs]
+        run = runs[other]
+        course = draw_course(
+            (run.law or sampling).sets,
+            None if run.law else run.visits,
+            n_steps=N_STEPS,
+            n_restarts=1,
+            randomness=noise,
+        )
         run_steps(
             query=views[other].query,
-            update=runs[other].update,
-            sets=(runs[other].law or sampling).sets,
+            update=run.update,
+            course=course,
             average=algorithm1.last,
-            start=runs[other].start,
-            n_steps=N_STEPS,
+            start=run.start,
             noise_multiplier=z * math.sqrt(N_STEPS),
             randomness=noise,
             record=record,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,6 +43,8 @@ from skdp.cli.options import (
 EXAMPLES = [
     "skdp evaluate model test.csv --epsilon 1",
     "skdp evaluate model test.csv --epsilon 1 --metric auc --metric log_loss",
+    "skdp evaluate model test.csv --epsilon 1 --metric accuracy --by ward",
+    "skdp evaluate model test.csv --epsilon 1 --metric accuracy --by sex=F,M",
     "skdp evaluate model test.csv --epsilon 1 --ledger budget.db --out scores.html",
 ]
 
@@ -56,6 +58,14 @@ def evaluate_command(
         list[str] | None,
         typer.Option(
             metavar="NAME", help="Score to release; repeat for several.  [default: all]"
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Score the rows of each category of a column too. Write "
+            "COLUMN=LEVEL,LEVEL for a column that the model does not use.",
         ),
     ] = None,
     neighbours: NeighboursName = Neighbours.add_remove,
@@ -98,6 +108,7 @@ def evaluate_command(
         epsilon=epsilon,
         delta=delta,
         metrics=metric or None,
+        by=None if by is None else read_by(by),
         unit=unit or None,
         neighbours=neighbours.value,
         n_rows=rows,
@@ -116,3 +127,13 @@ def evaluate_command(
         typer.echo(escape(str(found)))
         if out is not None:
             typer.echo(escape(f"page written to {out}"))
+
+
+def read_by(text: str) -> Any:
+    """Return the argument `by` of `skdp.evaluate` for the option --by."""
+    name, mark, levels = text.partition("=")
+    if not mark:
+        return text
+    from skdp.schema import Categorical
+
+    return name, Categorical([level.strip() for level in levels.split(",")])

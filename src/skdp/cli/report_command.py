@@ -21,6 +21,7 @@ EXAMPLES = [
     "skdp report model",
     "skdp report model --out for-the-officer.html --ledger ledger.sqlite",
     "skdp report model --out README.md",
+    "skdp report model --out registry.yaml",
 ]
 
 
@@ -32,8 +33,8 @@ def report_command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File to write: .html is a page, .md and .json are model cards.  "
-            "[default: DIR.html]",
+            help="File to write: .html is a page, .md and .json are model cards, .yaml "
+            "is a registry entry.  [default: DIR.html]",
         ),
     ] = None,
     ledger: Annotated[
@@ -50,10 +51,11 @@ def report_command(
     budget was spent, how certain each coefficient is, what more rows or a larger budget
     would change, and how to check all of it. It is one HTML file that loads nothing and
     runs no script. With --out FILE.md or FILE.json, a model card for a model hub is
-    written instead. The privacy record is verified first, and nothing is written if a
-    check fails.
+    written instead, and with --out FILE.yaml an entry for the registry of deployments
+    of differential privacy, in which open questions are marked. The privacy record is
+    verified first, and nothing is written if a check fails.
     """
-    from skdp.reporting import model_card
+    from skdp.reporting import deployment_entry, model_card
     from skdp.reporting.report import read_subject, render_page
     from skdp.schema import check
 
@@ -63,8 +65,8 @@ def report_command(
         named = model if model.name not in ("", "..") else model.resolve()
         out = named.with_name(f"{named.name}.html")
     check(
-        out.suffix in (".html", ".htm", ".md", ".json"),
-        f"--out must end in .html, .md or .json, got {str(out)!r}.",
+        out.suffix in (".html", ".htm", ".md", ".json", ".yaml"),
+        f"--out must end in .html, .md, .json or .yaml, got {str(out)!r}.",
     )
     check_out(out, force)
     about = read_subject(model, ledger)
@@ -73,6 +75,9 @@ def report_command(
         as_text = out.suffix == ".md"
         write = model_card.render_markdown if as_text else model_card.render_json
         write_out(out, write(card))
+    elif out.suffix == ".yaml":
+        entry = deployment_entry.make_entry(about)
+        write_out(out, deployment_entry.render_entry(entry))
     else:
         write_out(out, render_page(about))
     claim = str(about.record).partition("\n")[0]

@@ -49,11 +49,12 @@ def schema_command(
     if out is not None:
         write_out(out, text)
     if as_json:
+        shown = {"float": "number", "float category": "category"}
         columns = zip(source.names or (), source.kinds, strict=True)
         print_json(
             {
                 "columns": [
-                    {"name": name, "type": "number" if kind == "float" else kind}
+                    {"name": name, "type": shown.get(kind, kind)}
                     for name, kind in columns
                 ],
                 "template": text,

@@ -7,7 +7,7 @@ and averages see only released values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.queries import BoundedSum
 from skdp.privacy.randomness import Randomness
+from skdp.privacy.visits import CountVisits, Visits
 from skdp.schema import FloatArray, IntArray, check
 
 Sets = Callable[[int, np.random.Generator], Iterator[IntArray]]
@@ -46,15 +47,78 @@ class Step:
     weights: FloatArray
 
 
+@dataclass(frozen=True, eq=False)
+class Course:
+    """The sets of a run, drawn before its first step if they are public.
+
+    Attributes
+    ----------
+    loops : sequence of iterables of S
+        The sets of the K steps of each of the T inner loops.
+    n_steps : int
+        K.
+    visits : Visits or None
+        How much of the run one record can take part in. If it is None, every record is
+        assumed to take part in every step.
+    """
+
+    loops: Sequence[Iterable[IntArray]]
+    n_steps: int
+    visits: Visits | None = None
+
+    @property
+    def most(self) -> float:
+        """The number of steps that the run must pay for (`Visits.most`)."""
+        whole = float(self.n_steps * len(self.loops))
+        return whole if self.visits is None else self.visits.most
+
+
+def draw_course(
+    sets: Sets,
+    count: CountVisits | None,
+    *,
+    n_steps: int,
+    n_restarts: int,
+    randomness: Randomness,
+) -> Course:
+    """Draw the sets of a run, and count how much of it one record can take part in.
+
+    Parameters
+    ----------
+    sets : callable (K, generator) -> iterator of S
+        Draws the sets of K steps, for example ``Sampling.sets``. They must not depend
+        on records, except through releases if `count` is None.
+    count : callable, optional
+        Returns the visits of the drawn sets (`skdp.privacy.visits`). If it is None,
+        sets are drawn during the run, and every step is paid for.
+    n_steps, n_restarts : int
+        K (steps per inner loop) and T (number of inner loops).
+    randomness : Randomness
+        Source of the public sets.
+    """
+    check(
+        min(n_steps, n_restarts) >= 1,
+        f"n_steps and n_restarts must be at least 1, got {n_steps} and {n_restarts}.",
+    )
+    # Sets come from a generator of their own, because they may be known. The noise may
+    # not, and nothing but `release` can draw it.
+    public = randomness.generator()
+    loops = [sets(n_steps, public) for _ in range(n_restarts)]
+    if count is None:
+        return Course(loops, n_steps)
+    drawn = [list(loop) for loop in loops]
+    visits = count([at for loop in drawn for at in loop])
+    every = visits is None or visits.presence == 1
+    return Course(drawn, n_steps, None if every else visits)
+
+
 def run_steps(
     *,
     query: Query,
     update: Update,
-    sets: Sets,
+    course: Course,
     average: Average,
     start: FloatArray,
-    n_steps: int,
-    n_restarts: int = 1,
     noise_multiplier: float,
     randomness: Randomness,
     record: PrivacyRecord,
@@ -71,20 +135,19 @@ def run_steps(
     update : callable (θ, Released, S) -> θ
         Computes θ - ΓC(∇f + η) on S, and then applies the proximal map, if any. In the
         paper, Γ holds the step sizes, C is the sketch that selects S, and η is noise.
-    sets : callable (K, generator) -> iterator of S
-        Draws the sets of K steps, for example ``Sampling.sets``.
+    course : Course
+        The sets of all steps, from `draw_course`. Its visits must be counted for the
+        releases that `query` makes.
     average : callable K -> weights (K,)
         Returns the weights of θ_1..θ_K in the average (`descent.algorithm1`). The next
         inner loop starts at this average.
     start : float64 (d, k)
         The weights w⁰ at which the run starts.
-    n_steps, n_restarts : int
-        K (steps per inner loop) and T (number of inner loops).
     noise_multiplier : float
         Standard deviation of the noise divided by the sensitivity. 0 means no noise
         and no privacy.
     randomness : Randomness
-        Source of the noise and of the public sets.
+        Source of the noise.
     record : PrivacyRecord
         The record to which every release is charged.
     callback : callable, optional
@@ -100,25 +163,25 @@ def run_steps(
     **Guarantee.** For all queries, updates and callbacks, the result and everything
     that updates and callbacks receive are functions of public values and of at most K·T
     releases, each charged to `record` (Theorem 4.1 of the paper, with exact
-    accounting).
+    accounting). If the course has visits, the run costs μ² = N/z², where N is the
+    largest number of visits and z the noise multiplier (`skdp.privacy.visits`). This is
+    charged before the first step.
     """
-    check(
-        min(n_steps, n_restarts) >= 1,
-        f"n_steps and n_restarts must be at least 1, got {n_steps} and {n_restarts}.",
-    )
-    # Sets come from a generator of their own, because they may be known. The noise may
-    # not, and nothing but `release` can draw it.
-    public = randomness.generator()
-    shares = average(n_steps)
-    weights = start
-    for restart in range(n_restarts):
+    shares = average(course.n_steps)
+    weights, presence = start, 1.0
+    if course.visits is not None and noise_multiplier:
+        record.prepay(course.visits, noise_multiplier)
+        presence = course.visits.presence
+    for restart, sets in enumerate(course.loops):
         # The average of an inner loop is where the next one starts (Theorem 4.2,
         # restarts).
         theta, weights = weights, np.zeros_like(weights)
-        for index, at in enumerate(sets(n_steps, public)):
-            # Only this line sees records. All that follows is post-processing of
+        for index, at in enumerate(sets):
+            # Only these lines see records. All that follows is post-processing of
             # `released`, which is why a callback may keep whatever it receives.
-            released = release(query(at, theta), noise_multiplier, randomness, record)
+            released = release(
+                query(at, theta), noise_multiplier, randomness, record, presence
+            )
             theta = update(theta, released, at)
             weights = weights + shares[index] * theta
             if callback is not None:

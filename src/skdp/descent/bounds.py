@@ -144,6 +144,9 @@ class Budget:
         Theorem 4.1, 3·(2L)²·K·T·log(1/δ)/(nε)², corresponds to μ = ε/√(3 log(1/δ)). The
         paper states the theorem for ε ≤ 1. Its proof holds for ε ≤ 1.101·log(1/δ),
         which is checked (erratum 2).
+    presence : float
+        The part of the steps that one record can take part in, in (0, 1]. It is 1 if
+        every step moves whole columns (`skdp.privacy.visits`).
     """
 
     n_rows: int
@@ -151,6 +154,7 @@ class Budget:
     delta: float
     neighbours: str = "replace-one"
     calibration: str = "exact"
+    presence: float = 1.0
     #: The Gaussian-DP parameter of the whole run.
     mu: float = fact()
 
@@ -169,6 +173,10 @@ class Budget:
             f"Budget: calibration must be one of {_CALIBRATIONS}, got "
             f"{self.calibration!r}.",
         )
+        check(
+            0 < self.presence <= 1,
+            f"Budget: presence must be in (0, 1], got {self.presence!r}.",
+        )
         # The accountant checks the range of ε.
         if self.calibration == "exact":
             mu = float(gdp_mu(self.epsilon, self.delta))
@@ -178,12 +186,13 @@ class Budget:
 
     @property
     def noise_scale(self) -> float:
-        """The noise scale ν = c/(nμ), with c = 2 for replace-one and 1 otherwise.
+        """The noise scale ν = c√a/(nμ), with c = 2 for replace-one and 1 otherwise.
 
-        In a run of K·T steps, the noise on a set S has standard deviation ν·L_S·√(KT),
-        where L_S bounds a record's gradient on S.
+        a is the `presence`. In a run of K·T steps, the noise on a set S has standard
+        deviation ν·L_S·√(KT), where L_S bounds a record's gradient on S.
         """
-        return _SENSITIVITY[self.neighbours] / (self.n_rows * self.mu)
+        reach = _SENSITIVITY[self.neighbours] * math.sqrt(self.presence)
+        return reach / (self.n_rows * self.mu)
 
 
 @dataclass(frozen=True, kw_only=True)

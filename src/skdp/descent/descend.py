@@ -5,15 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from skdp.descent import algorithm1
-from skdp.descent.geometry import Diagonal, Task, make_diagonal_update
-from skdp.descent.plan import check_budget, check_separable, check_start, default_delta
+from skdp.descent.bounds import paper_noise_multiplier
+from skdp.descent.geometry import (
+    Diagonal,
+    Task,
+    clip_to_box,
+    make_diagonal_update,
+    make_sega_update,
+)
+from skdp.descent.plan import (
+    Calibration,
+    check_budget,
+    check_calibration,
+    check_separable,
+    check_start,
+    default_delta,
+)
 from skdp.descent.rule import find_lipschitz
 from skdp.descent.samplings import Sampling, check_positive
+from skdp.descent.sega_bounds import choose_metric
 from skdp.descent.smoothness import from_bounds
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Loss
@@ -54,6 +70,9 @@ def descend(
     neighbours: queries.Neighbours = "replace-one",
     penalty: Penalty | None = None,
     elliptical: bool = False,
+    calibration: Calibration = "exact",
+    damping: float | None = None,
+    directions: ArrayLike | None = None,
     average: algorithm1.Average = algorithm1.mean,
     engine: Callable[[Records], queries.Engine] = ReferenceEngine,
     callback: Callable[[algorithm1.Step], None] | None = None,
@@ -106,6 +125,20 @@ def descend(
     elliptical : bool
         Whether the noise on a set is elliptical (`Diagonal`) instead of isotropic. This
         is possible only if f is an encoded table and `noise` is not given.
+    calibration : {"exact", "paper"}
+        How a budget determines σ_S: by exact accounting, or by the paper's Theorem 4.1,
+        σ_S² = 12 L_S² K T log(1/δ)/(nε)².
+    damping : float, optional
+        The damping α in (0, 1] of DP-SEGA (docs/guide/sega.md). Steps then move all
+        coordinates along an estimate of the whole gradient, and every convex penalty is
+        allowed. The step sizes are the inverse of the metric Q. If `smoothness` is
+        given instead, it must satisfy Diag(M) ⪰ H, and Q follows from it.
+    directions : float64 (r, d), optional
+        A public matrix Q whose rows are drawn instead of coordinates, if f is a
+        gradient. A step on a set S of rows releases Q_S ∇f, and subtracts
+        Q_Sᵀ Γ_S P_S⁻¹ (Q_S ∇f + η) from the weights. The sampling, the step sizes, the
+        smoothness and L_S are then those of the rows: L_S bounds ‖Q_S g‖ for the
+        gradient g of one record. There can be no penalty.
     average : callable K -> weights (K,)
         How θ¹, …, θ^K are averaged (`skdp.descent.algorithm1`).
     engine : callable Records -> Engine
@@ -126,10 +159,11 @@ def descend(
     -----
     **Guarantee.** For all neighbouring tables, the weights and everything that the
     callback receives cost what `privacy` says. If f is an encoded table, this is
-    unconditional. If f is a gradient, it requires that no record's gradient on S has a
-    norm above L_S, and that f is the mean over n records. In this case `privacy` lists
-    the bound as an assumption. If σ_S/L_S varies, every step is charged as if it drew
-    the set with the smallest σ_S/L_S.
+    unconditional. The sets are drawn first, and the cost follows from the steps that
+    one record can take part in (`skdp.privacy.visits`). If f is a gradient, it requires
+    that no record's gradient on S has a norm above L_S, and that f is the mean over n
+    records. In this case `privacy` lists the bound as an assumption. If σ_S/L_S varies,
+    every step is charged as if it drew the set with the smallest σ_S/L_S.
 
     Examples
     --------
@@ -154,6 +188,10 @@ def descend(
     check(
         not elliptical or (isinstance(f, Records) and noise is None),
         "elliptical=True requires records as f, and epsilon instead of noise.",
+    )
+    check(
+        calibration == "exact" or epsilon is not None,
+        "calibration='paper' requires epsilon, got noise or no budget.",
     )
     p, noisy = sampling.probabilities, noise is not None or epsilon is not None
     source = Randomness(random_state)
@@ -180,9 +218,42 @@ def descend(
         "lipschitz is required with noise. It bounds the gradient of one record, and "
         "the privacy cost is computed from it.",
     )
+    check(
+        damping is None or 0 < damping <= 1,
+        f"damping must be in (0, 1], got {damping}.",
+    )
+    rows = None if directions is None else np.asarray(directions, dtype=np.float64)
+    check(
+        rows is None or (rows.ndim == 2 and rows.shape[0] == len(p)),
+        f"directions must be a matrix with {len(p)} rows, as the sampling has.",
+    )
+    check(
+        rows is None
+        or not (isinstance(f, Records) or penalty is not None or damping is not None),
+        "directions require a gradient as f, and no penalty or damping. For a table, "
+        "use a plan with the geometry Sketched.",
+    )
+    free = step_sizes is None and smoothness is None
+    if free and damping is not None and isinstance(f, Records):  # Diag(M) ⪰ H
+        assert loss is not None
+        reach = f.layout.squared_norm(np.arange(len(p)))
+        smoothness = np.full(len(p), loss.curvature * f.max_weight * reach)
     gamma = _choose_step_sizes(f, loss, sampling, step_sizes, smoothness)
     n = 1 if n_rows is None else n_rows
-    budget = _RunBudget(sampling, n, neighbours, n_steps * n_restarts)
+    diagonal = Diagonal(smoothness=p / gamma, elliptical=elliptical)
+    # What a user's gradient does to single coordinates is not known, so every record is
+    # assumed to take part in every step.
+    count = None
+    if isinstance(f, Records):
+        count = partial(diagonal.count_visits, f.layout)
+    course = algorithm1.draw_course(
+        sampling.sets,
+        count,
+        n_steps=n_steps,
+        n_restarts=n_restarts,
+        randomness=source,
+    )
+    budget = _RunBudget(sampling, n, neighbours, course, calibration)
     if epsilon is not None:
         record, z = budget.spend(epsilon, delta)
     elif noise is not None and lipschitz is not None:
@@ -190,12 +261,11 @@ def descend(
     else:
         record, z = budget.spend(math.inf, delta)
     if isinstance(f, Records):
-        geometry = Diagonal(smoothness=p / gamma, elliptical=elliptical)
         assert loss is not None
-        exact = _sum_records(f, loss, geometry, engine, neighbours, n)
+        exact = _sum_records(f, loss, diagonal, engine, neighbours, n)
         n_outputs, record.unit = loss.n_outputs, f.layout.unit
     else:
-        exact, n_outputs = _state(f, lipschitz or 0.0, n, neighbours), 1
+        exact, n_outputs = _state(f, lipschitz or 0.0, n, neighbours, rows), 1
         record.assumptions = (STATED,) if noisy else ()
 
     def query(at: IntArray, theta: FloatArray) -> queries.BoundedSum:
@@ -208,16 +278,24 @@ def descend(
         return replace(total, sensitivity=max(total.sensitivity, wanted))
 
     penalty = penalty or ElasticNet()
-    check_separable(penalty, sampling, n_outputs)
-    zero = np.zeros((len(p), n_outputs))
+    zero = np.zeros((len(p) if rows is None else rows.shape[1], n_outputs))
+    if rows is not None:
+        update = _make_row_update(gamma / p, rows, n)
+    elif damping is not None:
+        inverse = 1.0 / gamma
+        if step_sizes is None:
+            inverse = choose_metric(p / gamma, p, damping)
+        metric = penalty.raise_metric(inverse, np.arange(len(p)))
+        update = make_sega_update(metric, p, damping, penalty, n)
+    else:
+        check_separable(penalty, sampling, n_outputs)
+        update = make_diagonal_update(gamma / p, penalty, n)
     weights = algorithm1.run_steps(
         query=query,
-        update=make_diagonal_update(gamma / p, penalty, n),
-        sets=sampling.sets,
+        update=update,
+        course=course,
         average=average,
         start=zero if start is None else check_start(start, zero),
-        n_steps=n_steps,
-        n_restarts=n_restarts,
         noise_multiplier=z,
         randomness=source,
         record=record,
@@ -233,19 +311,25 @@ class _RunBudget:
     sampling: Sampling
     n_rows: int
     neighbours: queries.Neighbours
-    n_releases: int
+    course: algorithm1.Course
+    calibration: Calibration
 
     def spend(self, epsilon: float, delta: float | None) -> tuple[PrivacyRecord, float]:
         """Return a privacy record, and the noise multiplier.
 
-        With this noise, all steps together use up the budget (ε, δ) of the record.
+        With exact accounting, all steps together use up the budget (ε, δ) of the
+        record. The noise of the paper is larger.
         """
         delta = default_delta(self.n_rows) if delta is None else delta
         if epsilon < math.inf:
             check_budget(epsilon, delta, self.n_rows)
+        check_calibration(self.calibration, epsilon, delta)
         record = PrivacyRecord(epsilon=epsilon, delta=delta, neighbours=self.neighbours)
-        mu = math.sqrt(record.budget)
-        return record, accountant.noise_multiplier(mu, self.n_releases)
+        z = accountant.noise_multiplier(math.sqrt(record.budget), self.course.most)
+        if self.calibration == "paper" and z:
+            n_releases = self.course.n_steps * len(self.course.loops)
+            z = max(z, paper_noise_multiplier(epsilon, delta, n_releases))
+        return record, z
 
     def measure(
         self, noise: OfSet, lipschitz: OfSet, delta: float | None
@@ -273,7 +357,7 @@ class _RunBudget:
             return self.spend(math.inf, delta)
         z *= 1 - 1e-9  # the sensitivity that is stated below is rounded up
         delta = default_delta(self.n_rows) if delta is None else delta
-        mu = math.sqrt(self.n_releases) / z
+        mu = math.sqrt(self.course.most) / z
         epsilon = accountant.spent_epsilon(mu, delta, ALLOWED_DRAWS) * (1 + 1e-6)
         check_budget(epsilon, delta, self.n_rows)
         record = PrivacyRecord(epsilon=epsilon, delta=delta, neighbours=self.neighbours)
@@ -336,10 +420,33 @@ def _sum_records(
     return geometry.prepare(task).query
 
 
+def _make_row_update(
+    step: FloatArray, rows: FloatArray, n_rows: float
+) -> algorithm1.Update:
+    """Return an update that moves all weights along the rows of Q that were drawn."""
+
+    def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
+        if not isinstance(released, Released):
+            raise TypeError(
+                f"An update takes only released values, got {type(released).__name__}."
+            )
+        move = step[at, None] * released.values / n_rows
+        return clip_to_box(weights - rows[at].T @ move)
+
+    return update
+
+
 def _state(
-    gradient: Gradient, lipschitz: OfSet, n_rows: int, neighbours: queries.Neighbours
+    gradient: Gradient,
+    lipschitz: OfSet,
+    n_rows: int,
+    neighbours: queries.Neighbours,
+    rows: FloatArray | None,
 ) -> algorithm1.Query:
-    """Return the query for n ∇f on S, with the sensitivity that the caller states."""
+    """Return the query for n ∇f on S, with the sensitivity that the caller states.
+
+    If there are `rows` of a matrix Q, the query is for n Q_S ∇f.
+    """
     reach = queries.count_changes(neighbours)
 
     def query(at: IntArray, theta: FloatArray) -> queries.BoundedSum:
@@ -356,7 +463,7 @@ def _state(
         rounding = 2.0**-30 * math.sqrt(len(at))  # by state_sensitivity
         sensitivity = reach * bound + rounding
         name = f"gradient of {count_in_words(len(at), 'coordinate')}"
-        value = n_rows * found[at, None]
+        value = n_rows * (found[at] if rows is None else rows[at] @ found)[:, None]
         return queries.state_sensitivity(value, sensitivity, Kind.STATED, name)
 
     return query

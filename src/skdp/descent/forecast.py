@@ -275,6 +275,12 @@ def describe_plan(plan: Plan) -> str:
     if mu < math.inf:
         z = plan.noise_multiplier(mu**2)
         lines.append(f"noise: {z:.4g} times the influence of one record, in each step")
+        n_steps = plan.n_steps * plan.n_restarts
+        if plan.expected_visits < n_steps:
+            lines.append(
+                f"visits: one {name_record(plan.layout.unit)} takes part in at most "
+                f"about {plan.expected_visits:,.0f} of these steps, and pays for those"
+            )
     engine = name_engine(plan.engine).partition("://")[0]
     small = " (for small tables: reference)" if plan.engine == "auto" else ""
     lines.append(f"engine: {engine}{small}; all engines give the same result")
@@ -288,11 +294,16 @@ def describe_bound(plan: Plan, rate: Rate) -> str:
     theorem, _, condition = rate.theorem.partition("; ")
     own = plan.average is algorithm1.mean or rate.decay > 0
     average = "average" if own else "plain average (this plan returns another average)"
-    drawn = ", independent draws" if isinstance(plan.sampling, ShuffledBlocks) else ""
     assumed = f", {condition}. This is assumed, not known" if condition else ""
+    if isinstance(plan.sampling, ShuffledBlocks):
+        return (
+            "bound: none is proved for shuffled blocks. If blocks were drawn "
+            f"independently, the expected excess loss of the {average} would be at "
+            f"most {rate.bound:.3g} by {theorem}{assumed}"
+        )
     return (
         f"bound: the expected excess loss of the {average} is at most "
-        f"{rate.bound:.3g} by {theorem}{drawn}{assumed}"
+        f"{rate.bound:.3g} by {theorem}{assumed}"
     )
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from threading import Lock
 from typing import ClassVar, NamedTuple
 
@@ -27,6 +27,7 @@ from skdp.privacy import queries
 from skdp.privacy.grid import FEATURE_BITS, WEIGHT_BOX
 from skdp.privacy.mechanism import Released
 from skdp.privacy.queries import Kind
+from skdp.privacy.visits import CountVisits, Visits, visit_gradients
 from skdp.schema import FloatArray, Group, IntArray, Layout, check
 
 # ---- State what forecasts assume about a table, and the public facts of a run
@@ -296,7 +297,8 @@ class Prepared(NamedTuple):
 
     `finish` maps the result of Algorithm 1 to the weights of the model. It may release
     a last sum. If `law` is not None, the sets are drawn by `law` and not by the plan's
-    sampling.
+    sampling. `visits` counts how much of the steps on given public sets one record can
+    take part in. If it is None, every step is paid for.
     """
 
     query: Query
@@ -304,6 +306,7 @@ class Prepared(NamedTuple):
     start: FloatArray
     finish: Callable[[FloatArray], FloatArray] = keep
     law: FollowingLaw | None = None
+    visits: CountVisits | None = None
 
 
 class Geometry(Registered, ABC):
@@ -347,6 +350,13 @@ class Geometry(Registered, ABC):
         """Return the geometry with the caps of a fit whose weights are at most this."""
         return self
 
+    def count_visits(self, layout: Layout, sets: Sequence[IntArray]) -> Visits | None:
+        """Return how much of the steps on these sets one record can take part in.
+
+        It is None if it depends on releases, or if every step must be paid for.
+        """
+        return None
+
     def describe(self) -> str:
         """Describe the geometry in one or more lines, for the text of a plan."""
         return type(self).__name__
@@ -381,6 +391,37 @@ def make_diagonal_update(step: FloatArray, penalty: Penalty, n_rows: float) -> U
         result = weights.copy()
         result[at] = clip_to_box(penalty.prox(moved, 1.0 / step[at], at))
         return result
+
+    return update
+
+
+def make_sega_update(
+    metric: FloatArray,
+    probabilities: FloatArray,
+    damping: float,
+    penalty: Penalty,
+    n_rows: float,
+) -> Update:
+    """Return an update that keeps a memory of the gradient and moves all coordinates.
+
+    The memory starts at zero. It depends on released values alone.
+    """
+    everything = np.arange(len(metric))
+    memory: list[FloatArray] = []
+
+    def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
+        if not isinstance(released, Released):
+            raise TypeError(
+                f"An update takes only released values, got {type(released).__name__}."
+            )
+        known = memory.pop() if memory else np.zeros_like(weights)
+        new = released.values / n_rows - known[at]
+        estimate, corrected = known.copy(), known.copy()
+        estimate[at] += new / probabilities[at, None]
+        corrected[at] += damping * new
+        memory.append(corrected)
+        moved = weights - estimate / metric[:, None]
+        return clip_to_box(penalty.prox(moved, metric, everything))
 
     return update
 
@@ -501,6 +542,11 @@ class Diagonal(Geometry):
         shape = np.power(tau[groups], -0.25)
         return np.asarray(shape / shape.max(), dtype=np.float64)
 
+    def count_visits(self, layout: Layout, sets: Sequence[IntArray]) -> Visits:
+        """Return how much of the steps on these sets one record can take part in."""
+        group_of = layout.group_of
+        return visit_gradients(layout, sets, lambda at: self.shape(at, group_of))
+
     def prepare(self, task: Task) -> Prepared:
         """Return the query, the update and the start.
 
@@ -521,7 +567,8 @@ class Diagonal(Geometry):
         start = np.zeros((len(self.smoothness), task.loss.n_outputs))
         if self.share > 0 and layout.groups[-1].kind == "ones":
             start[-1] = task.release_constant(self.share).margins
-        return Prepared(query, update, start)
+        visits = partial(self.count_visits, layout)
+        return Prepared(query, update, start, visits=visits)
 
 
 # ---- Run linear algebra on small matrices on one thread

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 
 from skdp.descent import algorithm1, bounds, samplings
-from skdp.descent.algorithm1 import Step, run_steps
+from skdp.descent.algorithm1 import Step, draw_course, run_steps
 from skdp.descent.bounds import paper_noise_multiplier
 from skdp.descent.geometry import Geometry, Task
 from skdp.engines.reference import ReferenceEngine
@@ -22,6 +23,7 @@ from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
+from skdp.privacy.visits import CountVisits
 from skdp.schema import (
     FloatArray,
     IntArray,
@@ -102,6 +104,9 @@ def is_separable(penalty: Penalty, label: IntArray, n_outputs: int) -> bool:
 Calibration = Literal["exact", "paper"]
 #: The default δ if the number of rows is private.
 PRIVATE_DELTA = 1e-9
+#: The seed of the example sets from which a plan expects its visits. It is not that of
+#: any run.
+EXAMPLE_SEED = 20_250_503
 #: The number of rows that is assumed if the number of rows is private.
 EXPECTED_ROWS = 1000
 #: Computing a slope takes as long as multiplying about this many numbers.
@@ -199,18 +204,31 @@ class Plan:
             n_computed=float(self.n_rows) * per_row if known else math.inf
         )
 
-    def noise_multiplier(self, budget: float) -> float:
+    def noise_multiplier(self, budget: float, most: float | None = None) -> float:
         """Return the noise multiplier of every step in a run that may spend `budget`.
 
         `budget` is the sum of μ² over all releases of the run, including those that the
-        geometry makes before the first step and after the last one.
+        geometry makes before the first step and after the last one. `most` is the
+        number of steps that the run must pay for. By default it is `expected_visits`,
+        because a run draws its sets, and counts the visits, when it starts.
         """
         releases = self.n_steps * self.n_restarts
         share = math.sqrt(budget * (1.0 - self.geometry.share))
-        exact = accountant.noise_multiplier(share, releases)
+        most = self.expected_visits if most is None else most
+        exact = accountant.noise_multiplier(share, most)
         if self.calibration == "exact" or not exact:
             return exact
         return paper_noise_multiplier(self.epsilon, self.delta, releases)
+
+    @cached_property
+    def expected_visits(self) -> float:
+        """About the number of steps that the run must pay for.
+
+        It is the number of steps that one record can take part in
+        (`skdp.privacy.visits`), for example sets.
+        """
+        count = partial(self.geometry.count_visits, self.layout)
+        return expect_visits(self.sampling, count, self.n_steps * self.n_restarts)
 
     def make_task(
         self,
@@ -259,6 +277,27 @@ class Plan:
         from skdp.descent.plan_files import parse_plan
 
         return parse_plan(text)
+
+
+#: Visits are counted for at most this many example sets, and scaled.
+MOST_EXAMPLES = 1 << 14
+
+
+def expect_visits(
+    sampling: samplings.Sampling, count: CountVisits, n_steps: int
+) -> float:
+    """Return about the number of steps that a run with this sampling must pay for.
+
+    The sets are examples. They are drawn in the same way each time, so plans made from
+    equal facts are equal. A run draws its own sets and counts its own visits.
+    """
+    if isinstance(sampling, samplings.Full):
+        return float(n_steps)
+    examples, seeded = min(n_steps, MOST_EXAMPLES), Randomness(EXAMPLE_SEED)
+    drawn = draw_course(
+        sampling.sets, count, n_steps=examples, n_restarts=1, randomness=seeded
+    )
+    return drawn.most * n_steps / examples
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -392,7 +431,6 @@ def run(
     # What is left, and not what the plan expected: an earlier release may have cost a
     # little less, and the steps may use all that remains.
     budget = record.remaining
-    noise_multiplier = plan.noise_multiplier(budget)
 
     def release_geometry(total: queries.BoundedSum, share: float) -> Released:
         z = accountant.noise_multiplier(math.sqrt(budget * share), 1)
@@ -400,15 +438,23 @@ def run(
 
     task = plan.make_task(engine(records), release_geometry)
     prepared = plan.geometry.prepare(task)
+    start = prepared.start if start is None else check_start(start, prepared.start)
+    # Public sets are drawn first, and the noise follows from what one record can take
+    # part in. Sets that follow releases are not known yet, so all steps are paid for.
+    course = draw_course(
+        (prepared.law or plan.sampling).sets,
+        None if prepared.law else prepared.visits,
+        n_steps=plan.n_steps,
+        n_restarts=plan.n_restarts,
+        randomness=randomness,
+    )
     weights = run_steps(
         query=prepared.query,
         update=prepared.update,
-        sets=(prepared.law or plan.sampling).sets,
+        course=course,
         average=plan.average,
-        start=prepared.start if start is None else check_start(start, prepared.start),
-        n_steps=plan.n_steps,
-        n_restarts=plan.n_restarts,
-        noise_multiplier=noise_multiplier,
+        start=start,
+        noise_multiplier=plan.noise_multiplier(budget, course.most),
         randomness=randomness,
         record=record,
         callback=callback,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from scipy.special import lambertw
 from skdp.descent import algorithm1, bounds, eso_bounds, samplings, smoothness
 from skdp.descent.geometry import RESIDUAL, USUAL_SCALE, Diagonal, Geometry
 from skdp.descent.matrix import InterceptOnly, Matrix, make_prior
-from skdp.descent.plan import Plan, check_budget, default_delta
+from skdp.descent.plan import Plan, check_budget, default_delta, expect_visits
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
 from skdp.privacy import accountant, queries
+from skdp.privacy.visits import visit_gradients
 from skdp.schema import IntArray, Layout, check, check_integer
 
 # ---- Choose the geometry and the number of steps by the untuned rule
@@ -552,6 +554,19 @@ def find_lipschitz(layout: Layout, slope_bound: float) -> Callable[[IntArray], f
     return lambda at: slope_bound * math.sqrt(layout.squared_norm(at))
 
 
+def find_presence(
+    budget: bounds.Budget, sampling: samplings.Sampling, layout: Layout, n_steps: int
+) -> bounds.Budget:
+    """Return the budget with the part of the steps that a record can take part in.
+
+    The sets are examples (`expect_visits`). The noise of the paper has a presence of 1.
+    """
+    if budget.calibration == "paper":
+        return budget
+    count = partial(visit_gradients, layout)
+    return replace(budget, presence=expect_visits(sampling, count, n_steps) / n_steps)
+
+
 def choose_rate(
     sampling: samplings.Sampling,
     v: np.typing.NDArray[np.float64],
@@ -560,8 +575,11 @@ def choose_rate(
     prior: bounds.Prior,
     budget: bounds.Budget,
     penalty: Penalty | None = None,
+    n_steps: int | None = None,
 ) -> bounds.Rate:
     """Return the best number of steps K* and the utility bound that it achieves.
+
+    If `n_steps` is given, the bound is for this number of steps.
 
     The bound for full steps is `bounds.convex_tight` (Theorem A), which requires
     Diag(M) ⪰ H. The bound for other samplings is `bounds.convex_eso` (Theorem B). These
@@ -570,6 +588,8 @@ def choose_rate(
     from Theorem D.
 
     All bounds hold only under the assumptions in `prior`, which `Rate.theorem` repeats.
+    The noise is what steps need in which one record takes part as often as with example
+    sets (`find_presence`).
     """
     lipschitz = find_lipschitz(layout, loss.slope_bound)
 
@@ -593,7 +613,16 @@ def choose_rate(
         return bounds.convex_eso(**facts, **own, sigma_squared=sigma)
 
     rate = compute_rate(v)
-    n_steps, condition = rate.n_steps, f"if {prior}"
+    # The part of the steps that a record takes part in depends on their number, and the
+    # other way round. It changes slowly, so two rounds are enough.
+    for _ in range(2):
+        budget = find_presence(budget, sampling, layout, n_steps or rate.n_steps)
+        rate = compute_rate(v) if budget.presence < 1 else rate
+    n_steps, condition = n_steps or rate.n_steps, f"if {prior}"
+    rate = rate.take_steps(n_steps)
+    if budget.presence < 1:
+        part = f"{budget.presence:.2g}"
+        condition += f", a record takes part in at most {part} of the steps"
     if penalty is not None and penalty.is_ridge:
         ridge = penalty.quadratic(np.arange(layout.n_features))
         rate = compute_rate(v + ridge).take_steps(n_steps)
@@ -631,10 +660,16 @@ GEOMETRY_CHOICES = ("auto", "matrix", "diagonal")
 
 
 def make_penalty(
-    layout: Layout, loss: Loss, alpha: float | str, l1_ratio: float
+    layout: Layout,
+    loss: Loss,
+    alpha: float | str,
+    l1_ratio: float,
+    epsilon: float = 1.0,
 ) -> ElasticNet:
     """Return the penalty alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²).
 
+    With "auto", alpha is light, or 0 in a run without noise (an infinite `epsilon`),
+    which then reaches the optimum of the likelihood.
     The intercept is not penalised. Here w are the weights of numbers on the scale on
     which rows have length one (`Group.inner`), so a generous range is not penalised
     more than a tight one. Only a ridge is used with such a scale.
@@ -642,6 +677,7 @@ def make_penalty(
     _check_penalty(alpha, l1_ratio)
     if isinstance(alpha, str):
         alpha = LIGHT_ODDS_RIDGE if loss.n_classes else LIGHT_RIDGE
+        alpha *= epsilon < math.inf
     penalised = layout.penalised
     if layout.clips is not None:
         check(l1_ratio == 0, "An ℓ₁ penalty requires numbers without a fill.")
@@ -653,12 +689,13 @@ def make_penalty(
     )
 
 
-def _check_penalty(alpha: float | str, l1_ratio: float) -> None:
-    strong = not isinstance(alpha, str) and 0 <= alpha < math.inf
+def _check_penalty(alpha: Any, l1_ratio: Any) -> None:
+    number = int | float | np.number
+    strong = alpha == "auto" or (isinstance(alpha, number) and 0 <= alpha < math.inf)
     check(
-        (strong or alpha == "auto") and 0 <= l1_ratio <= 1,
+        bool(strong and isinstance(l1_ratio, number) and 0 <= l1_ratio <= 1),
         "alpha must be 'auto' or a finite number of at least 0, and l1_ratio must be "
-        f"in [0, 1], got {alpha!r} and {l1_ratio}.",
+        f"in [0, 1], got {alpha!r} and {l1_ratio!r}.",
     )
 
 
@@ -727,7 +764,7 @@ def make_plan(
         The number of steps K.
     """
     check_budget(epsilon, delta, n_rows)
-    penalty = make_penalty(layout, loss, alpha, l1_ratio)
+    penalty = make_penalty(layout, loss, alpha, l1_ratio, epsilon)
     settings: dict[str, Any] = {
         "layout": layout,
         "loss": loss,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from skdp.descent.matrix import fill_gram, make_prior, whiten
 from skdp.descent.samplings import LAWS, FollowingLaw, Law
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
+from skdp.privacy.visits import Visits, count_distinct, visit_images
 from skdp.schema import FloatArray, IntArray, Layout, check
 from skdp.schema.validation import fact
 
@@ -194,7 +196,9 @@ class Sketched(Geometry):
         assert directions is not None
         steps = _SketchSteps(self, task, directions, metric)
         start = np.zeros((layout.n_features, task.loss.n_outputs))
-        return Prepared(steps.query, steps.update, start, law=steps.law)
+        return Prepared(
+            steps.query, steps.update, start, law=steps.law, visits=steps.count_visits
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,6 +268,21 @@ class _SketchSteps:
         kept = values > SMALLEST * values[-1]
         root = (vectors[:, kept] / np.sqrt(values[kept])).T @ chosen
         return root, cap * math.sqrt(len(root))
+
+    def count_visits(self, sets: Sequence[IntArray]) -> Visits | None:
+        """Return how much of the steps on these sets one record can take part in.
+
+        A record's gradient has ‖B_S g‖ ≤ min(C_S, s‖B_S x‖), where s is the cap on
+        slopes and C_S the cap of the set.
+        """
+        images = []
+        for at, times in count_distinct(sets):
+            part = self.part(at)
+            metric, steepest = part.slopes.metric, part.slopes.grid
+            assert metric is not None
+            slope = steepest.cap * steepest.unit
+            images.append((part.root * (slope / metric.radius), times))
+        return visit_images(self._task.engine.records.layout, images)
 
     def query(self, at: IntArray, weights: FloatArray) -> queries.BoundedSum:
         """Return B_S (see `Sketched`) times the sum of the gradients, for S = `at`."""

@@ -37,13 +37,15 @@ from skdp.tables.files import list_files, replace_path
 from skdp.tables.ids import GIVEN, Ids
 from skdp.tables.locations import get_name, is_file, make_absolute, measure_file
 from skdp.tables.placed import PlacedColumn, PlacedTable, Read
-from skdp.tables.readers import Source, count_rows
+from skdp.tables.readers import Source, count_rows, find_positions
 
 #: The approximate number of partitions per thread of a cluster, if files are large
 #: enough. Files of up to LEAST_BYTES bytes are never split.
 PARTITIONS, LEAST_BYTES = 4, 1 << 25
 #: Largest number of buckets of persons. Each takes two small tasks per partition.
 MOST_BUCKETS = 64
+#: Names of Dask's classes of frames whose rows are the same at each computation.
+_KEEP_ORDER = {"FromPandas", "FromArray", "ReadParquetFSSpec", "ReadParquetPyarrowFS"}
 
 
 class ClusterTable(PlacedTable):
@@ -260,6 +262,37 @@ def place_frame(
     return placed, seen_target, seen_weight, unit
 
 
+def collect_rows(
+    table: Any, inputs: Sequence[str], y: Any, sample_weight: Any
+) -> tuple[Any, Any, Any]:
+    """Return columns of a Dask data frame as a frame of pandas, with y and weights.
+
+    `y` and `sample_weight` are series or columns of the same frame. All come from one
+    computation of each partition.
+    """
+    find_positions(list(table.columns), inputs)  # refuses names that it does not have
+    series: dict[str, Any] = {}
+    places = {"y": y, "sample_weight": sample_weight}
+    for what, given in places.items():
+        if isinstance(given, str):
+            find_positions(list(table.columns), [given])
+            given = table[given]
+        places[what], _ = _place_column(what, given, table, series)
+    chosen = table[[*inputs]]
+    bound = chosen.map_partitions(
+        _bind,
+        *series.values(),
+        names=list(series),
+        meta=_bind(chosen._meta, *[s._meta for s in series.values()], names=[*series]),
+        align_dataframes=False,
+    )
+    dask, pandas = map(readers.import_library, ("dask", "pandas"))
+    # Without the optimizer, for the reason that `place_frame` gives.
+    whole = pandas.concat(dask.compute(*bound.to_delayed(optimize_graph=False)))
+    own = [None if place is None else whole[place] for place in places.values()]
+    return whole[[*inputs]], own[0], own[1]
+
+
 def _place_column(
     what: str,
     given: Any,
@@ -286,10 +319,57 @@ def _place_column(
         given.npartitions == table.npartitions,
         f"{what} must have as many partitions as the table.",
     )
+    check(
+        _have_same_rows(table, given),
+        f"{what} must be a series of the same Dask data frame as the table, or the "
+        "name of a column. Add it to the frame first: frame.assign(name=series).",
+    )
     name = f"({what} given)" if name is None else name
     series[name] = given
     kind = arrays.kind_of(readers.read_column(given._meta, what))
     return name, PlacedColumn(kind)
+
+
+def _have_same_rows(table: Any, series: Any) -> bool:
+    """Return whether a series has the rows of a table in the same order.
+
+    It has if both are made of the columns of one frame, by operations on single cells.
+    Other frames may have the same rows in another order, even if one was made of the
+    other. Frames in memory and Parquet files keep their order, like the columns that
+    are passed beside a table in memory. But `from_pandas` sorts frames by their index.
+    """
+    ours, theirs = _list_origins(table.expr), _list_origins(series.expr)
+    both = list((ours | theirs).values())
+    if len(both) == 1 and ours == theirs:
+        return True
+    first, *others = map(_find_sorted_index, both)
+    if first is None:
+        together = all(index is None for index in others)
+    else:
+        together = all(index is not None and index.equals(first) for index in others)
+    return together and {type(origin).__name__ for origin in both} <= _KEEP_ORDER
+
+
+def _list_origins(expression: Any) -> dict[str, Any]:
+    """Return the frames, by name, that a Dask collection takes its rows from."""
+    from dask.dataframe.dask_expr._expr import Elemwise
+
+    found, left = {}, [expression]
+    while left:
+        one = left.pop()
+        if isinstance(one, Elemwise):
+            left += [own for own in one.dependencies() if own.ndim > 0]
+        else:
+            found[one._name] = one
+    return found
+
+
+def _find_sorted_index(origin: Any) -> Any:
+    """Return the index by which Dask sorts the rows of a frame, or None."""
+    if type(origin).__name__ != "FromPandas" or not origin.operand("sort"):
+        return None
+    index = origin.operand("frame")._data.index
+    return None if index.is_monotonic_increasing else index
 
 
 def _bind_on_worker(table: Any, *columns: Any, names: Sequence[str]) -> Any:

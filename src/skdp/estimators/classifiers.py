@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
 
 from skdp.estimators.fit import PrivateLinearModel
 from skdp.estimators.fit_warnings import ScoreMixin
@@ -60,6 +59,8 @@ class PrivateClassifier(ScoreMixin, ClassifierMixin, PrivateLinearModel):
 
     def _compute_score(self, X: Any, y: Any, sample_weight: Any) -> float:
         """Return the share of rows, or of their weights, with the right label."""
+        from sklearn.metrics import accuracy_score  # slow to import
+
         predicted, column = self.predict(X), self.schema_.target_column
         assert isinstance(column, Categorical)
         cells = codes(readers.read_column(y, "y"), Levels(column))

@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import Any, ClassVar, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -36,7 +36,6 @@ from skdp.estimators.fit_warnings import (
 from skdp.estimators.opening import (
     OpenedTable,
     PrivacyRequest,
-    accept_table,
     check_width,
     choose_seed,
     reserve_budget,
@@ -49,6 +48,7 @@ from skdp.estimators.other_solvers import (
 )
 from skdp.estimators.postestimation import ResultsMixin
 from skdp.estimators.predict import (
+    accept_rows,
     centre_categories,
     compute_margins,
     convert_to_user_units,
@@ -60,7 +60,7 @@ from skdp.estimators.standard_errors import (
     compute_standard_errors,
     make_centring_matrix,
 )
-from skdp.estimators.summary import summarise
+from skdp.estimators.summary import Summary, summarise
 from skdp.estimators.weights import BALANCED, release_balanced_weights, release_weights
 from skdp.models.losses import Loss
 from skdp.privacy import accountant
@@ -77,6 +77,9 @@ from skdp.privacy.look import (
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, Layout, Numeric, Schema, Target, check, name_record
 from skdp.tables.batches import Exposure
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline  # slow to import
 
 # ---- Refuse options of scikit-learn that have another name or meaning here
 
@@ -366,9 +369,10 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
 
     def _check_options(self, target: Target, table: Any = None) -> None:
         """Refuse options that are wrong for every table with such a target."""
+        most: Any = self.max_weight
         check(
-            0 < self.max_weight < 1e30,
-            f"max_weight must be in (0, 1e30), got {self.max_weight}.",
+            isinstance(most, int | float | np.number) and bool(0 < most < 1e30),
+            f"max_weight must be in (0, 1e30), got {most!r}.",
         )
         given = self.class_weight
         check(
@@ -665,9 +669,9 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
         """Compute the margins x·w of new rows, shape (n, k)."""
         check_is_fitted(self, "weights_")
         if is_dask(X) and hasattr(X, "columns"):  # one partition at a time in memory
-            parts = (X.partitions[i].compute() for i in range(X.npartitions))
-            return np.concatenate([self._margins(part) for part in parts])
-        table = accept_table(X)
+            parts = [self._margins(part.compute()) for part in X.to_delayed()]
+            return np.concatenate(parts)
+        table = accept_rows(X)
         check_width(table, self.n_features_in_, type(self).__name__)
         return compute_margins(table, self.schema_, self._layout, self.weights_)
 
@@ -739,7 +743,7 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
 
     # What a fitted model shows, and what it can be exported to
 
-    def summary(self, ratios: bool = False) -> Any:
+    def summary(self, ratios: bool = False) -> Summary:
         """Return a table of coefficients, standard errors and 95 % intervals.
 
         Print the table, or show it in a notebook. Coefficients of categories are
@@ -791,12 +795,12 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
             shown["text/html"] += render_promise(self)
         return shown
 
-    def to_sklearn(self) -> Any:
+    def to_sklearn(self) -> Pipeline:
         """Return a fitted scikit-learn ``Pipeline`` that makes the same predictions.
 
         The pipeline is computed from released weights alone, so it is as private as
-        this model. `skdp.estimators.sklearn_export.make_pipeline` says which cells the
-        pipeline accepts.
+        this model. It takes the same tables. To load it from a file, skdp must be
+        installed.
         """
         from skdp.estimators.sklearn_export import make_pipeline  # slow to import
 
@@ -814,6 +818,21 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
 
         check_is_fitted(self, "weights_")
         return make_onnx_model(self)
+
+    def card(self, format: str = "markdown", **options: Any) -> str:
+        """Return a model card, or an entry for a registry of deployments, as text.
+
+        Parameters
+        ----------
+        format : {"markdown", "json", "registry", "html"}
+            A card as model hubs read it, the same facts as JSON, an entry of the
+            registry of differential-privacy deployments as YAML, or a page.
+        **options
+            ``ledger``, ``scores`` and ``answers``, as for `skdp.report`.
+        """
+        import skdp  # reports are written by a later layer
+
+        return skdp.report(self, form=format, **options)
 
     def save(self, directory: str | PathLike[str]) -> None:
         """Write the fitted model to a directory of text files; `skdp.load` reads it.

@@ -29,15 +29,18 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 from scipy.special import ndtri
+from sklearn.utils.validation import check_is_fitted
 
 from skdp.descent import forecast
 from skdp.descent.matrix import fill_gram
 from skdp.descent.plan import Plan
 from skdp.descent.plan_files import find_geometry
-from skdp.estimators.opening import accept_column
+from skdp.engines.choice import is_dask
+from skdp.estimators.opening import accept_column, accept_table
 from skdp.privacy.look import Profile, find_zero
 from skdp.privacy.queries import GramPattern, Kind
-from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, split_hats
+from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, check, split_hats
+from skdp.tables import readers
 
 #: The directory of this package. Warnings point to the first caller outside of it.
 PACKAGE = str(Path(__file__).parents[1])
@@ -223,6 +226,14 @@ def _doubt_levels(group: Group, column: Any, found: _Sums) -> str | None:
         1.0 - float(shares[most]), noise, AT_END
     ):
         return f"(nearly) all rows have {group.labels[most]!r}."
+    # In another encoding than its own, a level with such letters never matches.
+    for level, share in zip(getattr(column, "levels", ()), shares, strict=False):
+        odd = isinstance(level, str) and not level.isascii()
+        if odd and found.is_negligible(float(share), noise, AT_END):
+            return (
+                f"(nearly) no row has {level!r}. Check the encoding of the file, as in "
+                "skdp.tables.CSV(path, encoding='latin-1') or --encoding."
+            )
     return None
 
 
@@ -411,8 +422,25 @@ class ScoreMixin:
         A score is computed without noise, so use rows that need no protection. A score
         on the table that the model was fitted to is not private. A `NotPrivateWarning`
         says so, once per fit.
+
+        Rows and `y` are matched by position, so a query or a stream, whose rows have no
+        fixed order, is refused. Beside a Dask data frame, `y` and `sample_weight` are
+        series or columns of that frame.
         """
         _warn_if_training(self, X)
+        check_is_fitted(self, "weights_")
+        inputs = self.schema_.inputs  # type: ignore[attr-defined]
+        if is_dask(X) and hasattr(X, "columns"):
+            from skdp.engines.dask_table import collect_rows
+
+            X, y, sample_weight = collect_rows(X, inputs, y, sample_weight)
+        X = accept_table(X)
+        check(
+            readers.open_source(X, inputs).ordered,
+            "score matches rows with y by position, but the rows of a query or a "
+            "stream have no fixed order. Read the table into memory first, or release "
+            "a score with skdp.evaluate, where the target is a column of the table.",
+        )
         return float(self._compute_score(X, accept_column(y), sample_weight))
 
 

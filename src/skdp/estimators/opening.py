@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from numbers import Real
 from os import PathLike
 from typing import Any
 
@@ -44,6 +45,7 @@ from skdp.schema import (
     Target,
     Vector,
     check,
+    check_integer,
     level_key,
     name_record,
     toml_files,
@@ -173,14 +175,22 @@ def accept_column(y: Any, what: str = "y") -> Any:
 def warn_of_floats(source: Source, schema: Schema) -> None:
     """Warn of categories in a column that a library has read as floats.
 
-    Whole numbers are not affected, because they are matched by their value.
+    Whole numbers are not affected, because they are matched by their value. In a column
+    of Python objects, the type of each cell is public. It is looked at only if the
+    schema has categories such as "3.1".
     """
     kinds = dict(zip(source.names or (), source.kinds, strict=False))
     columns: list[tuple[str, Any]] = [*schema.columns.items()]
     for name, column in [*columns, (schema.target_name or "", schema.target)]:
         levels = getattr(column, "levels", ())
         written = [str(level).removesuffix(".0").lstrip("-") for level in levels]
-        if kinds.get(name) == "float" and not all(map(str.isdigit, written)):
+        if name not in kinds or all(map(str.isdigit, written)):
+            continue
+        odd = [one for one in written if not one.isdigit() and one[-1:].isdigit()]
+        mixed = kinds[name] == "unknown" and source.n_rows is not None
+        mixed = mixed and any(math.isfinite(text_number(one)) for one in odd)
+        floats = kinds[name] in ("float", "float category")
+        if floats or (mixed and _has_floats(source, name)):
             warnings.warn(
                 f"Column {name!r} holds floating-point numbers, but its categories are "
                 'not whole numbers. Different texts such as "3.1" and "3.10" may have '
@@ -188,6 +198,17 @@ def warn_of_floats(source: Source, schema: Schema) -> None:
                 UserWarning,
                 stacklevel=5,
             )
+
+
+def _has_floats(source: Source, name: str) -> bool:
+    """Return whether a column of Python objects has a float that is not nan."""
+    at = find_positions(source.names or (), [name])
+    return any(
+        isinstance(cell, float) and cell == cell
+        for (cells,) in source.read(at, ROWS)
+        if isinstance(cells, np.ndarray) and cells.dtype == object
+        for cell in cells.tolist()
+    )
 
 
 def check_pair(given: Any, what: str = "bounds") -> tuple[Any, Any]:
@@ -234,6 +255,31 @@ def name_target(schema: Schema | None, name: str, target: Any) -> Schema:
         "...) to it.",
     )
     return replace(schema, target=(name, described))
+
+
+def refuse_encoded_labels(y: Any, target: Any) -> None:
+    """Refuse an array of integers as labels if no class is a number.
+
+    scikit-learn's ``VotingClassifier``, ``StackingClassifier`` and (for probabilities)
+    ``cross_val_predict`` number the labels before they fit. Without this, a fit would
+    spend its budget on labels that never match. The
+    type of an array that is passed as `y` is taken as public. The types of columns are
+    not, because a library may have guessed them from the cells.
+    """
+    column = target[1] if isinstance(target, tuple) else target
+    if not (isinstance(y, np.ndarray) and isinstance(column, Categorical)):
+        return
+    numbers = [key for key in column.codes if not math.isnan(text_number(key))]
+    levels = [str(level) for level in sort_target(column).levels]
+    codes = [*range(len(levels))]
+    shown = ", ".join(f"{i} is {one!r}" for i, one in enumerate(levels[:3]))
+    check(
+        y.dtype.kind not in "biu" or bool(numbers),
+        "y is an array of integers, but no class is a number, so no label would match. "
+        "scikit-learn's VotingClassifier, StackingClassifier and cross_val_predict "
+        "number the labels before they fit. Within them, describe the target as "
+        f"Categorical({codes}), where {shown}{', …' if levels[3:] else ''}.",
+    )
 
 
 def list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]:
@@ -764,6 +810,7 @@ def open_table(
             "classes and target_bounds must be those of the schema's target. Leave "
             "them out, because the schema describes the target.",
         )
+        refuse_encoded_labels(y, target if described is None else described)
         return opened(
             columns=dict(schema.columns),
             target=sort_target(target if described is None else described),
@@ -794,8 +841,9 @@ def open_table(
         check_name(name, names)
     find_positions(names, columns_of_ids)  # refuses names that the table does not have
     refuse_floats(source, ids)
+    refuse_encoded_labels(y, target)
     kinds = zip(names, source.kinds, strict=True)
-    levels = {*(categorical or ()), *(n for n, kind in kinds if kind == "category")}
+    levels = {*(categorical or ()), *(n for n, kind in kinds if "category" in kind)}
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):
         columns["x"] = Vector(names, norm=1.0 if bounds is None else float(bounds[1]))
@@ -919,6 +967,10 @@ class PrivacyRequest:
 
     def __post_init__(self) -> None:
         check_budget_types(self.epsilon, self.delta)
+        check(
+            self.n_rows is None or isinstance(self.n_rows, Real),
+            f"n_rows must be a number or None, got {self.n_rows!r}.",
+        )
         book = open_ledger(self.ledger, self.epsilon, self.random_state)
         object.__setattr__(self, "ledger", book)
 
@@ -937,6 +989,8 @@ class PrivacyRequest:
 
         No cell is read. The other arguments are those of the function `open_table`.
         """
+        if n_threads is not None:
+            check_integer(n_threads, "n_threads")
         given = X, y, sample_weight, unit
         X, y, sample_weight, unit, make_engine = place_table(*given, engine, n_threads)
         opened = open_table(

@@ -35,6 +35,7 @@ from skdp.formatting import (
     format_number,
     shorten,
 )
+from skdp.privacy.look import SEEN, Profile
 from skdp.schema import Categorical, FloatArray, Numeric, check
 
 #: Colours. The page of a report replaces them if the screen is dark.
@@ -65,6 +66,8 @@ REACH = 1.5
 SQUEEZED, FIRST = 0.1, 0.2
 #: Opacity of bands, and of bands that are a guess.
 SHADE, FAINT = 0.24, 0.09
+#: Height of the highest bar that shows how rows spread, as a share of its panel.
+DENSITY = 0.22
 DASHES = (0, (2.0, 2.0))
 #: The largest number that is drawn.
 HUGE = 1e200
@@ -361,6 +364,8 @@ class DrawnTerms:
         The classes with curves of their own, if the model has more than two classes.
     notes : tuple of str
         Sentences on what is drawn and on what is left out.
+    has_density : bool
+        Whether how the rows spread is drawn below curves.
     """
 
     shown: tuple[Curve, ...]
@@ -369,6 +374,7 @@ class DrawnTerms:
     known: bool
     classes: tuple[str, ...]
     notes: tuple[str, ...]
+    has_density: bool
 
 
 def choose_terms(
@@ -426,6 +432,7 @@ def choose_terms(
         known=known,
         classes=classes[: len(CLASSES)],
         notes=tuple(notes),
+        has_density=model.profile_ is not None and any(c.numeric[0] for c in lines),
     )
 
 
@@ -514,6 +521,8 @@ def describe_terms(terms: DrawnTerms) -> str:
     found = "Panels are ordered by what they explain and share one scale."
     if len(terms.shown) == 1:
         found = ""
+    if terms.has_density:
+        found += " Grey bars show how the rows spread, as a look released it."
     if terms.known and any(len(c.axes) == 1 for c in terms.shown):
         found += (
             " Shaded areas and bars are 95 % intervals for sampling error and privacy "
@@ -565,7 +574,7 @@ def draw_term(
         title = f"{first} ↑ × {second} →"
         title += _draw_map(panel, terms, curve)
     elif bent:
-        _draw_curve(panel, terms, column, curve)
+        _draw_curve(panel, terms, column, curve, model.profile_)
     else:
         title += _draw_levels(panel, terms, column, curve)
     panel.write(
@@ -614,11 +623,17 @@ def _outputs(terms: DrawnTerms, curve: Curve) -> range:
     return range(min(curve.effects.shape[1], len(CLASSES)))
 
 
-def _draw_curve(panel: Panel, terms: DrawnTerms, column: Numeric, curve: Curve) -> None:
+def _draw_curve(
+    panel: Panel,
+    terms: DrawnTerms,
+    column: Numeric,
+    curve: Curve,
+    profile: Profile | None,
+) -> None:
     scale, up = choose_axis(column, curve), terms.heights
     draw_heights(panel, up)
-    # How the rows spread over the column can be drawn here, from the bottom of the
-    # panel up: `scale` places values, and what follows is drawn over it.
+    if profile is not None and curve.column in profile.numbers:
+        draw_density(panel, scale, profile, curve.column)
     draw_ticks(panel, scale)
     shade = 1.0 if not terms.classes else 0.5
     for k in _outputs(terms, curve):
@@ -642,6 +657,33 @@ def _draw_curve(panel: Panel, terms: DrawnTerms, column: Numeric, curve: Curve) 
             ends = _find_interval(curve, terms, len(curve.effects) - 1, k)
             _draw_mark(panel, *ends, at, _color(terms, k), upright=True)
         panel.write(1.05, 1.04, "missing", ha="right")
+
+
+def draw_density(panel: Panel, scale: Axis, profile: Profile, name: str) -> None:
+    """Draw how the rows spread over a number, as released: bars from the bottom up.
+
+    The height of a bar is the share of the rows in it per width on the axis. Rows that
+    are exactly zero have a bar of their own, which is as high as their share is of the
+    largest. Rows beyond the ends of the axis count there.
+    """
+    found, limits = profile.numbers[name], profile.limits.columns[name]
+    assert isinstance(limits, Numeric)
+    edges = np.clip(limits.unscale(found.scaled), scale.low, scale.high)
+    at = np.asarray(scale.place(edges), np.float64)
+    wide = np.diff(at) > 1e-3
+    shares = found.find_visible()
+    if not wide.any() or not shares[wide].any():
+        return
+    heights = np.where(wide, shares / np.where(wide, np.diff(at), 1.0), 0.0)
+    heights *= DENSITY / heights.max()
+    for left, right, height in zip(at[:-1], at[1:], heights, strict=True):
+        if height > 0:
+            corners = [(left, 0.0), (left, height), (right, height), (right, 0.0)]
+            panel.fill(np.array(corners), SOFT, 0.35)
+    if scale.low <= 0 <= scale.high and found.zeros > SEEN * found.error:
+        place = float(scale.place(np.zeros(1))[0])
+        height = DENSITY * min(1.0, found.zeros / max(float(shares.max()), 1e-9))
+        panel.draw_lines([[(place, 0.0), (place, height)]], SOFT, 2.0)
 
 
 def trace(

@@ -7,22 +7,21 @@ here multiply the features by weights. Predictions are computed from released we
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
-from skdp.privacy.encoding import Batch
+from skdp.estimators.opening import accept_table
 from skdp.schema import (
     Categorical,
-    Column,
     FloatArray,
+    Group,
+    IntArray,
     Layout,
-    Numeric,
-    Pair,
     Schema,
-    level_key,
     split_hats,
 )
 from skdp.schema.columns import clip_to_fill
@@ -33,25 +32,46 @@ def compute_margins(
     table: Any, schema: Schema, layout: Layout, weights: FloatArray
 ) -> FloatArray:
     """Compute the margins x·w of all rows of a table, shape (n, k)."""
-    public = Schema(schema.columns, row_norm=schema.row_norm)
-    rows = [_add_parts(b, public, layout, weights) for b in batches(table, public)]
+    rows = [_add_parts(p, layout, weights) for p in _read_parts(table, schema)]
     return np.concatenate([np.zeros((0, weights.shape[1])), *rows])
 
 
-@np.errstate(all="ignore")  # a cell must not cause a warning
-def _add_parts(
-    batch: Batch, schema: Schema, layout: Layout, weights: FloatArray
-) -> FloatArray:
-    """Return the margins of a batch: the sum of what each column contributes."""
-    parts = [
-        column.compute_features(
-            clip_to_fill(column, schema.pick_cells(batch.columns, name))
-        )
-        for name, column in schema.columns.items()
-    ]
-    if schema.row_norm is not None:
-        dense = [column.kind == "dense" for column in schema.columns.values()]
-        _shorten_dense(parts, dense, schema.row_norm)
+def accept_rows(X: Any) -> Any:
+    """Return `X` as a table. A dict of single cells is a row, and so is one in a list.
+
+    Cells that a dict of the list lacks are missing. The first one has all the names.
+    """
+    if type(X) is dict and X and not any(map(_is_column, X.values())):
+        X = [X]
+    if isinstance(X, list) and X and all(type(row) is dict for row in X):
+        X = {name: [row.get(name) for row in X] for name in X[0]}
+    return accept_table(X)
+
+
+def _is_column(cells: object) -> bool:
+    return hasattr(cells, "__len__") and not isinstance(cells, (str, bytes))
+
+
+def _read_parts(table: Any, schema: Schema) -> Iterator[list[Any]]:
+    """Yield the features of each column, for some rows at a time."""
+    public = Schema(schema.columns, row_norm=schema.row_norm)
+    for batch in batches(table, public):
+        with np.errstate(all="ignore"):  # a cell must not cause a warning
+            parts = [
+                column.compute_features(
+                    clip_to_fill(column, schema.pick_cells(batch.columns, name))
+                )
+                for name, column in schema.columns.items()
+            ]
+            if schema.row_norm is not None:
+                dense = [column.kind == "dense" for column in schema.columns.values()]
+                _shorten_dense(parts, dense, schema.row_norm)
+        yield parts
+
+
+@np.errstate(all="ignore")
+def _add_parts(parts: list[Any], layout: Layout, weights: FloatArray) -> FloatArray:
+    """Return the margins of some rows: the sum of what each column contributes."""
     total = np.zeros((len(parts[0]), weights.shape[1]))
     for group, part in zip(layout.groups, parts, strict=False):
         own = weights[group.coordinates]
@@ -70,6 +90,54 @@ def _add_parts(
     return total
 
 
+def compute_features(table: Any, schema: Schema) -> Any:
+    """Return the features of all rows, shape (n, width), without the intercept.
+
+    The array is sparse if fewer than three tenths of the features of a row can be
+    nonzero. This follows from the schema alone.
+    """
+    groups = schema.layout(intercept=False).groups
+    width = sum(group.width for group in groups)
+    filled = sum(
+        group.width if group.kind == "dense" else 2 ** len(group.axes)
+        for group in groups
+    )
+    made = [_place_parts(p, groups, width) for p in _read_parts(table, schema)]
+    places = np.concatenate([np.zeros((0, filled), np.intp), *(at for at, _ in made)])
+    values = np.concatenate([np.zeros((0, filled)), *(own for _, own in made)])
+    if filled < 0.3 * width:
+        ends = np.arange(0, places.size + 1, filled)
+        shape = len(places), width + 1
+        found = csr_array((values.ravel(), places.ravel(), ends), shape=shape)
+        return found[:, :width]
+    dense, rows = np.zeros((len(places), width + 1)), np.arange(len(places))
+    for at, own in zip(places.T, values.T, strict=True):
+        dense[rows, at] += own
+    return dense[:, :width]
+
+
+def _place_parts(
+    parts: list[Any], groups: Sequence[Group], width: int
+) -> tuple[IntArray, FloatArray]:
+    """Return where each row has features and their values, both (n, filled).
+
+    Zeros that belong to no coordinate are at the place `width`.
+    """
+    at: list[npt.NDArray[Any]] = []
+    values: list[npt.NDArray[Any]] = []
+    for group, part in zip(groups, parts, strict=True):
+        if group.kind == "dense":
+            places = np.broadcast_to(np.arange(group.width), part.shape)
+            shares = part
+        elif group.kind == "code":
+            places, shares = part[:, None].astype(np.intp), np.ones((len(part), 1))
+        else:
+            places, shares = split_hats(part, group.axes)
+        at.append(np.where(places < group.width, places + group.start, width))
+        values.append(shares)
+    return np.hstack(at), np.hstack(values)
+
+
 def _shorten_dense(parts: list[Any], dense: list[bool], row_norm: float) -> None:
     """Scale down the dense parts of rows whose norm is above `row_norm`.
 
@@ -81,75 +149,6 @@ def _shorten_dense(parts: list[Any], dense: list[bool], row_norm: float) -> None
     factor = room / np.maximum(np.sqrt(squares), room)
     for i in numbers:
         parts[i] = parts[i] * np.asarray(factor)[:, None]
-
-
-def read_numbers(table: Any) -> FloatArray:
-    """Return the cells of a table as numbers (n, width), with nan for missing cells.
-
-    A cell is read as a model reads it (see `skdp.tables.cells`), whatever its type.
-    """
-    columns = _split_columns(table)
-    schema = Schema(dict.fromkeys(columns, Numeric(0.0, 1.0)))
-    parts = [np.zeros((0, len(columns)))]
-    for batch in batches(columns, schema):
-        cells = [np.asarray(batch.columns[name], np.float64) for name in columns]
-        parts.append(np.column_stack(cells))
-    return np.concatenate(parts)
-
-
-def read_levels(table: Any, column: Categorical) -> npt.NDArray[Any]:
-    """Return the level of each cell as a string (n, 1), or None for unknown cells.
-
-    `table` has one column. A cell finds its level as in a model (see
-    `skdp.tables.cells`), whatever its type.
-    """
-    texts = [convert_to_text(level) for level in column.levels]
-    values = np.array([*texts, None], dtype=object)
-    parts = [values[:0]]
-    columns = _split_columns(table)
-    for batch in batches(columns, Schema(dict.fromkeys(columns, column))):
-        (cells,) = batch.columns.values()
-        parts.append(values[column.compute_features(cells)])
-    return np.concatenate(parts)[:, None]
-
-
-@np.errstate(all="ignore")
-def expand_pair(table: Any, pair: Pair) -> FloatArray:
-    """Return the coordinates (n, width) of a pair, from a table with its two columns.
-
-    The cells are read as a model reads them (see `skdp.tables.cells`).
-    """
-    names = (pair.first, pair.second)
-    table = dict(zip(names, _split_columns(table).values(), strict=True))
-    columns: dict[str, Column] = dict(zip(names, pair.columns, strict=True))
-    schema = Schema(columns | {"pair": pair})
-    parts = [np.zeros((0, pair.width))]
-    for batch in batches(table, schema):
-        features = pair.compute_features(schema.pick_cells(batch.columns, "pair"))
-        places, shares = features[:, None], np.ones((len(features), 1))
-        if pair.kind == "hats":
-            places, shares = split_hats(features, pair.axes)
-        part = np.zeros((len(features), pair.width + 1))
-        for place, share in zip(places.T, shares.T, strict=True):
-            part[np.arange(len(part)), place] += share
-        parts.append(part[:, :-1])
-    return np.concatenate(parts)
-
-
-def _split_columns(table: Any) -> dict[str, Any]:
-    """Return the columns of a frame, an array or a sparse matrix, each with its type.
-
-    An array of the whole frame would have a type that all columns share. Booleans
-    beside floats, for example, would become numbers.
-    """
-    if hasattr(table, "iloc"):
-        columns = [table.iloc[:, i] for i in range(table.shape[1])]
-    elif hasattr(table, "get_columns"):  # of polars
-        columns = table.get_columns()
-    else:
-        dense = table.toarray() if hasattr(table, "toarray") else np.asanyarray(table)
-        columns = list(dense.T)
-    return {str(i): column for i, column in enumerate(columns)}
 
 
 def convert_to_user_units(
@@ -217,8 +216,3 @@ def convert_to_numbers(levels: Sequence[Any]) -> FloatArray | None:
     if all(isinstance(level, (int, float, np.number, np.bool_)) for level in levels):
         return np.array([float(level) for level in levels])
     return None
-
-
-def convert_to_text(level: object) -> str:
-    """Return a level as the string that cells are compared with."""
-    return level if isinstance(level, str) else level_key(level)

@@ -8,7 +8,6 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from sklearn import metrics
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -121,6 +120,8 @@ class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
 
     def _compute_score(self, X: Any, y: Any, sample_weight: Any) -> float:
         """Return R² or, for counts, the explained share of the deviance (D²)."""
+        from sklearn import metrics  # slow to import
+
         predicted = self.predict(X)
         weights: Any = {"sample_weight": sample_weight}
         if self.link == "log":

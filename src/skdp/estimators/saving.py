@@ -39,6 +39,7 @@ from skdp.privacy.look import (
 )
 from skdp.privacy.queries import Kind, Neighbours
 from skdp.privacy.selection import SearchRecord
+from skdp.privacy.visits import Visits
 from skdp.schema import Categorical, Layout, Numeric, Schema, check, toml_files
 from skdp.typed_files import (
     Count,
@@ -80,10 +81,19 @@ class ReleaseForm(Form, frozen=True, kw_only=True):
     n_draws: Count
     delta: Probability
     n_columns: Count
+    presence: Annotated[float, Meta(gt=0, le=1)] = 1.0
 
     def __post_init__(self) -> None:
         least = min(self.sensitivity or 1.0, self.noise_multiplier or 1.0)
         check(least >= 1e-100, "a sensitivity or noise multiplier is below 1e-100")
+
+
+class VisitsForm(Form, frozen=True, kw_only=True):
+    """The content of `Visits`: how much of a run one record can take part in."""
+
+    n_steps: Annotated[int, Meta(ge=1, le=1 << 53)]
+    most: Annotated[float, Meta(ge=1, le=1 << 53)]
+    profile: list[Size]
 
 
 class SearchForm(Form, frozen=True, kw_only=True):
@@ -111,6 +121,7 @@ class RecordForm(Form, frozen=True, kw_only=True):
     releases: list[ReleaseForm]
     spent_epsilon: Epsilon
     unit: str | None = None
+    visits: tuple[VisitsForm, ...] = ()
 
 
 def make_record_form(record: PrivacyRecord, summary: dict[str, Any]) -> RecordForm:
@@ -134,6 +145,10 @@ def make_record_form(record: PrivacyRecord, summary: dict[str, Any]) -> RecordFo
         ],
         spent_epsilon=to_json(record.spent_epsilon),
         unit=record.unit,
+        visits=tuple(
+            VisitsForm(n_steps=one.n_steps, most=one.most, profile=one.profile.tolist())
+            for one in record.visits
+        ),
     )
 
 
@@ -164,6 +179,10 @@ def read_record_form(form: RecordForm, summary: dict[str, Any]) -> PrivacyRecord
         times, event = values.pop("times"), Event(**values)
         check(event not in record.events, "privacy.json lists a release twice.")
         record.events[event] = times
+    for one in form.visits:
+        profile = np.array(one.profile, dtype=np.float64)
+        found = Visits(n_steps=one.n_steps, most=one.most, profile=profile)
+        record.visits.append(found)
     claimed = float(form.spent_epsilon)
     check(
         record.spent_epsilon == claimed,

@@ -30,7 +30,7 @@ from skdp.evaluation.metrics import (
     find_metric,
     list_columns,
 )
-from skdp.evaluation.results import Bin, Confusion, Evaluation, Score
+from skdp.evaluation.results import Bin, Confusion, Evaluation, Score, Subgroup
 from skdp.evaluation.score_cells import BINS_SHARE, Bins, release_bins, release_bounds
 from skdp.evaluation.uncertainty import (
     PlausibleCounts,
@@ -43,7 +43,7 @@ from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import release
 from skdp.privacy.queries import Neighbours, count_changes
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, check
+from skdp.schema import Categorical, FloatArray, Pair, Schema, check
 from skdp.tables.ids import GIVEN
 
 # ---- Release the sums that scores need, and compute scores and errors from them
@@ -65,16 +65,100 @@ class ReleasedScores:
     confusion: Confusion | None
     calibration: tuple[Bin, ...]
     roc: tuple[tuple[float, float], ...]
+    groups: tuple[Subgroup, ...]
     n_rows: float
     scale: Scale
 
 
+#: Largest number of subgroups.
+MOST_GROUPS = 50
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Grouping:
+    """A column that divides the rows into subgroups.
+
+    The column may be one that the model does not use. It is then read beside the
+    model's columns, and its weights are zero.
+
+    Attributes
+    ----------
+    by : str
+        The name of the column.
+    schema : Schema
+        The model's schema with that column.
+    place : int
+        The position of the column's codes in the layout of `schema`.
+    weights : float64 (d, k)
+        The model's weights for the layout of `schema`.
+    levels : tuple
+        The categories, and None at the end if a row may have none of them.
+    """
+
+    by: str
+    schema: Schema
+    place: int
+    weights: FloatArray
+    levels: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, model: PrivateLinearModel, by: Any) -> Grouping:
+        """Find or add the column that the argument `by` of `evaluate` names."""
+        schema, weights = model.schema_, model.weights_
+        if isinstance(by, tuple) and len(by) == 2:
+            name, column = by
+            check(
+                isinstance(name, str) and isinstance(column, Categorical),
+                f"by must be (name, Categorical([...])), got {by!r}.",
+            )
+            check(
+                name not in (*schema.inputs, *schema.columns, schema.target_name),
+                f"The model's schema describes {name!r} already. Pass by={name!r}.",
+            )
+            check(
+                schema.row_norm is None,
+                "The schema has row_norm, so no column can be added to it. Pass the "
+                "name of one of its categorical columns as by=.",
+            )
+            at = weights.shape[0] - any(g.kind == "ones" for g in model._layout.groups)
+            zeros = np.zeros((column.width, weights.shape[1]))
+            weights = np.concatenate([weights[:at], zeros, weights[at:]])
+            schema = replace(schema, columns={**schema.columns, name: column})
+            by = name
+        columns: dict[str, Any] = dict(schema.columns)
+        known = [
+            name
+            for name, column in columns.items()
+            if column.kind == "code" and not isinstance(column, Pair)
+        ]
+        check(
+            isinstance(by, str) and by in known,
+            f"by must be a column of categories or bins of the model's schema, among "
+            f"{known}, or (name, Categorical([...])) for another column of the table. "
+            f"Got {by!r}.",
+        )
+        column = columns[by]
+        complete = not isinstance(column, Categorical) or column.other is not None
+        levels = getattr(column, "levels", None) or column.list_labels(by)
+        levels = (*levels,) if complete else (*levels, None)
+        check(
+            len(levels) <= MOST_GROUPS,
+            f"by must have at most {MOST_GROUPS} subgroups, got {len(levels)}.",
+        )
+        place = list(columns).index(by)
+        return cls(by=by, schema=schema, place=place, weights=weights, levels=levels)
+
+
 def encode_table(
-    model: PrivateLinearModel, opened: OpenedTable, max_weight: float, verbose: int = 0
+    model: PrivateLinearModel,
+    opened: OpenedTable,
+    max_weight: float,
+    verbose: int = 0,
+    schema: Schema | None = None,
 ) -> Records:
     """Encode a table as the model's ``fit`` does, but without class weights."""
     return opened.read(
-        replace(model.schema_, unit=opened.unit),
+        replace(model.schema_ if schema is None else schema, unit=opened.unit),
         class_weight=None,
         intercept=any(group.kind == "ones" for group in model._layout.groups),
         max_weight=max_weight,
@@ -96,6 +180,7 @@ def release_scores(
     confidence: float,
     noise: Randomness,
     record: PrivacyRecord,
+    grouping: Grouping | None = None,
 ) -> ReleasedScores:
     """Release the requested scores, and charge `budget` to the record.
 
@@ -123,8 +208,15 @@ def release_scores(
         The confidence level of the intervals.
     noise, record : Randomness, PrivacyRecord
         The source of the noise, and the record to charge.
+    grouping : Grouping, optional
+        The subgroups whose scores are released too. The scores of all rows are then
+        computed from sums over subgroups, whose noises add up.
     """
     pieces = PredictedRows(records, model.weights_, weighted)
+    n_groups = 1
+    if grouping is not None:
+        n_groups = len(grouping.levels)
+        pieces = PredictedRows(records, grouping.weights, weighted, grouping.place)
     needed = list(
         dict.fromkeys(c for name in wanted for c in list_columns(name, model))
     )
@@ -135,33 +227,65 @@ def release_scores(
     if {formulas.SCORES, formulas.CURVE} & set(needed):
         z = accountant.noise_multiplier(math.sqrt(budget * (1 - BINS_SHARE)), 1)
         bins = release_bins(model, pieces, budget, expected_rows, noise, record)
-        lines = _choose_lines(bins, z, len(needed), record.neighbours)
+        lines = _choose_lines(bins, z, len(needed) * n_groups, record.neighbours)
     elif find_bounds:
         z = accountant.noise_multiplier(math.sqrt(budget * (1 - BINS_SHARE)), 1)
         scale = release_bounds(model, pieces, scale, find_bounds, budget, noise, record)
     columns = make_columns(model, needed, bins, lines, scale)
-    asked = score_cells.sum_columns(columns, pieces, record.neighbours)
+    released = columns
+    if grouping is not None:
+        split = score_cells.split_by_group
+        released = [split(column, n_groups, grouping.by) for column in columns]
+    asked = score_cells.sum_columns(released, pieces, record.neighbours)
     answer = release(asked, z, noise, record)
     values = answer.values / score_cells.UNIT
     std = float(answer.noise_std.max()) / score_cells.UNIT
-    known = PlausibleCounts(columns, values, std, n_rows)
+    # The cells of each group, one group per row.
+    ends = np.cumsum([column.size for column in released])[:-1]
+    parts = [part.reshape(n_groups, -1) for part in np.split(values, ends)]
+    apart = np.concatenate(parts, axis=1)
+    whole = std * math.sqrt(n_groups)
+    known = PlausibleCounts(columns, apart.sum(axis=0), whole, n_rows)
     unit = records.max_weight if weighted else 1.0
-    scores = {}
-    for name in wanted:
-        if name == "ece":
-            scores[name] = score_calibration(known, confidence)
-        elif name not in TABLES:
-            scores[name] = known.score(find_metric(name, model), scale, confidence)
+
+    def list_scores(known: PlausibleCounts) -> dict[str, Score]:
+        scores = {}
+        for name in wanted:
+            if name == "ece":
+                scores[name] = score_calibration(known, confidence)
+            elif name not in TABLES:
+                scores[name] = known.score(find_metric(name, model), scale, confidence)
+        return scores
+
+    groups = []
+    levels = () if grouping is None else grouping.levels
+    for level, own in zip(levels, apart, strict=False):
+        part = PlausibleCounts(columns, own, std, None)
+        few = np.quantile(part.many_rows, (1.0 - confidence) / 2) <= 1.0
+        own_scores = list_scores(part)
+        if few and std > 0:  # there may be no row at all
+            own_scores = {
+                name: replace(one, too_noisy=True) for name, one in own_scores.items()
+            }
+        groups.append(
+            Subgroup(
+                level=level,
+                n_rows=unit * part.released_rows,
+                n_rows_std=unit * part.rows_std,
+                scores=own_scores,
+            )
+        )
     calibration: tuple[Bin, ...] = ()
     if "calibration" in wanted:
         calibration = tuple(list_bins(known, lines, unit, confidence))
     return ReleasedScores(
-        scores=scores,
+        scores=list_scores(known),
         confusion=_make_confusion(model, known, unit)
         if "confusion" in wanted
         else None,
         calibration=calibration,
         roc=tuple(_list_roc(known)) if "auc" in wanted else (),
+        groups=tuple(groups),
         n_rows=unit * known.n_rows,
         scale=scale,
     )
@@ -264,6 +388,7 @@ def evaluate(
     epsilon: float,
     delta: float | None = None,
     metrics: Sequence[str] | None = None,
+    by: str | tuple[str, Categorical] | None = None,
     neighbours: str = "add-remove",
     n_rows: int | None = None,
     unit: Any = None,
@@ -303,6 +428,14 @@ def evaluate(
         noise of the other columns, so request only the scores that you need. All scores
         of the confusion matrix share one column. Calibration and ece also share a
         column, and so do r2, rmse, mae and mse.
+    by : str or (str, Categorical), optional
+        A column that divides the rows into subgroups, whose scores are released too.
+        It is a column of categories or bins of the model's schema, or another column
+        of the table with the description of its categories, as in ``by=("sex",
+        Categorical(["female", "male"]))``. Each subgroup's sums have the noise that the
+        sums of all rows would have without `by`. The scores of all rows are computed
+        from the sums of the subgroups, so their noise grows with the root of the number
+        of subgroups.
     neighbours : {"add-remove", "zero-out", "replace-one"}
         As for estimators.
     n_rows : int, optional
@@ -381,6 +514,8 @@ def evaluate(
     )
     check_is_fitted(model, "weights_")
     wanted = choose_metrics(model, model.schema_, metrics)
+    grouping = None if by is None else Grouping.of(model, by)
+    schema = model.schema_ if grouping is None else grouping.schema
     scale = choose_scale(model, model.schema_, max_loss, max_residual)
     check(0 < confidence < 1, f"confidence must be in (0, 1), got {confidence}.")
     asked = PrivacyRequest(
@@ -411,13 +546,16 @@ def evaluate(
         y,
         sample_weight,
         unit,
-        schema=model.schema_,
+        schema=schema,
         engine=model.engine if engine is None else engine,
         n_threads=model.n_threads,
     )
     opened.check_once("the scores", counts=neighbours != "add-remove")
     public_rows = asked.count_public(opened, verbose)
-    record = asked.open_record(public_rows, opened.unit_name, [MODEL_IS_PUBLIC])
+    public = [MODEL_IS_PUBLIC]
+    if grouping is not None and grouping.by not in model.schema_.columns:
+        public.append(f"The categories of {grouping.by!r} are public.")
+    record = asked.open_record(public_rows, opened.unit_name, public)
     # The rows of a person together count as at most one row, and often as less. Their
     # sum over all persons is therefore not exactly the number of persons.
     weighted = sample_weight is not None or opened.ids is not None
@@ -427,7 +565,7 @@ def evaluate(
     if model.profile_ is not None:
         described = replace(model.profile_.limits, unit=opened.unit)
     with reserve_budget(record, asked.ledger, query=query, described=described):
-        records = encode_table(model, opened, max_weight, verbose)
+        records = encode_table(model, opened, max_weight, verbose, schema)
         with show_work("scoring", verbose):
             found = release_scores(
                 model,
@@ -442,12 +580,15 @@ def evaluate(
                 confidence=confidence,
                 noise=noise,
                 record=record,
+                grouping=grouping,
             )
     return Evaluation(
         scores=found.scores,
         confusion=found.confusion,
         calibration=found.calibration,
         roc=found.roc,
+        by=None if grouping is None else grouping.by,
+        groups=found.groups,
         n_rows=found.n_rows,
         rows_released=weighted or public_rows is None,
         model=type(model).__name__,

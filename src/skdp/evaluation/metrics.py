@@ -56,6 +56,8 @@ class Rows:
     divisor : int
         The number m such that every row counts as 1/m. It is 1 unless rows belong to
         persons. In that case each row belongs to a person with at most m rows.
+    group : int64 (n,), optional
+        The subgroup of each row, if scores are computed for subgroups.
     """
 
     margin: FloatArray
@@ -63,6 +65,7 @@ class Rows:
     known: Any
     weight: IntArray
     divisor: int = 1
+    group: IntArray | None = None
 
     def predict_class(self) -> IntArray:
         """Return the code of each row's predicted class, shape (n,)."""
@@ -141,7 +144,7 @@ class Rows:
 
 
 def predict_rows(
-    records: Records, weights: FloatArray, weighted: bool
+    records: Records, weights: FloatArray, weighted: bool, by: int | None = None
 ) -> Iterator[Rows]:
     """Yield encoded rows with their margins, some rows at a time.
 
@@ -154,6 +157,8 @@ def predict_rows(
     weighted : bool
         Whether the user gave weights. If not, a weight of 0 means that the class of the
         row is unknown. Such a row counts fully, as a wrong answer.
+    by : int, optional
+        The position of the layout's group of codes that names each row's subgroup.
     """
     layout, grid = records.layout, WeightGrid.of(records.layout)
     units, at = grid.units(weights), np.arange(records.layout.n_features)
@@ -174,6 +179,7 @@ def predict_rows(
                 known=known,
                 weight=weight,
                 divisor=chunk.divisor,
+                group=None if by is None else chunk.parts[by][piece].astype(np.int64),
             )
 
 
@@ -184,18 +190,19 @@ class PredictedRows:
     records: Records
     weights: FloatArray
     weighted: bool
+    by: int | None = None
 
     def add_up(self, work: Callable[[Iterable[Rows]], Any]) -> Any:
         """Return the sum of `work` over the rows of all parts of the table."""
         return self.records.add_up(
-            partial(_work_on_predictions, work, self.weights, self.weighted)
+            partial(_work_on_predictions, work, self.weights, self.weighted, self.by)
         )
 
 
 def _work_on_predictions(
-    work: Any, weights: FloatArray, weighted: bool, records: Records
+    work: Any, weights: FloatArray, weighted: bool, by: int | None, records: Records
 ) -> Any:
-    return work(predict_rows(records, weights, weighted))
+    return work(predict_rows(records, weights, weighted, by))
 
 
 def bound_margins(layout: Layout, weights: FloatArray) -> tuple[float, float]:

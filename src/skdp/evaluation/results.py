@@ -17,6 +17,8 @@ from skdp.schema import check, name_record
 
 #: Printed instead of a number that is hidden by noise.
 TOO_NOISY = "too noisy to say"
+#: The name of the subgroup of rows whose cell is not among the categories.
+NO_LEVEL = "(no category)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +99,26 @@ class Confusion:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Subgroup:
+    """The scores of the rows of one category.
+
+    Attributes
+    ----------
+    level : any
+        The category, or None for rows whose cell is not among the categories.
+    n_rows, n_rows_std : float
+        The released number of rows, and the standard error that the noise causes.
+    scores : dict of str to Score
+        The scores, by the name of the metric.
+    """
+
+    level: Any
+    n_rows: float
+    n_rows_std: float
+    scores: dict[str, Score]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Released scores of a model on a table.
 
@@ -111,6 +133,10 @@ class Evaluation:
     roc : tuple of (float, float)
         Points of the ROC curve: the shares of class 0 and of class 1 that are above a
         margin. It is empty unless ``"auc"`` was requested.
+    by : str, optional
+        The column that divides the rows into subgroups, if one was requested.
+    groups : tuple of Subgroup
+        The scores of each subgroup, in the order of the column's categories.
     n_rows : float
         The number of rows if it is public. Otherwise the released number, or the
         released sum of the rows' weights.
@@ -134,6 +160,8 @@ class Evaluation:
     confusion: Confusion | None = None
     calibration: tuple[Bin, ...] = ()
     roc: tuple[tuple[float, float], ...] = ()
+    by: str | None = None
+    groups: tuple[Subgroup, ...] = ()
     n_rows: float
     rows_released: bool = True
     model: str = "model"
@@ -152,11 +180,24 @@ class Evaluation:
         return {name: score.value for name, score in self.scores.items()}
 
     def to_frame(self) -> Any:
-        """Return the scores as a pandas frame with one row per metric."""
+        """Return the scores as a pandas frame with one row per metric.
+
+        If there are subgroups, their scores follow. The index then has two levels: the
+        category, or "all rows", and the metric.
+        """
         from skdp.tables.readers import import_library
 
+        DataFrame = import_library("pandas").DataFrame
         rows = {name: asdict(score) for name, score in self.scores.items()}
-        return import_library("pandas").DataFrame.from_dict(rows, orient="index")
+        if self.by is None:
+            return DataFrame.from_dict(rows, orient="index")
+        many = {("all rows", name): row for name, row in rows.items()}
+        for one in self.groups:
+            level = NO_LEVEL if one.level is None else one.level
+            many |= {(level, name): asdict(s) for name, s in one.scores.items()}
+        frame = DataFrame(list(many.values()))
+        index = import_library("pandas").MultiIndex.from_tuples(list(many))
+        return frame.set_index(index.set_names([self.by, "metric"]))
 
     def plot(self, axes: Any = None) -> Any:
         """Draw the ROC and calibration curves, and return matplotlib's figure.
@@ -177,6 +218,10 @@ class Evaluation:
             "confusion": confusion,
             "calibration": [asdict(one) for one in self.calibration],
             "roc": [list(point) for point in self.roc],
+            "by": self.by,
+            "groups": [
+                asdict(one) | {"level": _plain_label(one.level)} for one in self.groups
+            ],
             "n_rows": self.n_rows,
             "rows_released": self.rows_released,
             "model": self.model,
@@ -210,6 +255,7 @@ class Evaluation:
             *self._list_scores(),
             *self._list_confusion(),
             *self._list_calibration(),
+            *self._list_groups(),
         ]
         return "\n".join([*lines, *self.notes, str(self.privacy_)])
 
@@ -254,6 +300,24 @@ class Evaluation:
             yield f"{one.predicted:9.3f}  {rate:>8}  {between:<16}  {one.count:.0f}"
         if any(one.too_noisy for one in self.calibration):
             yield f"-: {TOO_NOISY}"
+
+    def _list_groups(self) -> Iterator[str]:
+        if self.by is None:
+            return
+        level, counted = f"{self.confidence:.0%}", name_record(self.privacy_.unit)
+        levels = [NO_LEVEL if g.level is None else str(g.level) for g in self.groups]
+        first = max(len(self.by), *map(len, levels))
+        many = [f"{g.n_rows:,.0f} ±{g.n_rows_std:.0f}" for g in self.groups]
+        wide = max(len(counted) + 1, *map(len, many))
+        for name in self.scores:
+            yield f"{self.by:<{first}}  {counted + 's':>{wide}}  {name}"
+            for shown, count, group in zip(levels, many, self.groups, strict=True):
+                score = group.scores[name]
+                value = TOO_NOISY if score.too_noisy else f"{score.value:8.4f}"
+                yield (
+                    f"{shown:<{first}}  {count:>{wide}}  {value:<8}  {level} in "
+                    f"[{score.low:.4f}, {score.high:.4f}]"
+                )
 
 
 def _plain_label(level: Any) -> Any:

@@ -173,6 +173,23 @@ def make_moments(
     return Column(name=name, size=degree + 1, divide=divide)
 
 
+def split_by_group(column: Column, n_groups: int, by: str) -> Column:
+    """Give each subgroup cells of its own: first those of group 0, then of group 1.
+
+    A row adds to the cells of its own group only. It still divides one unit, so scores
+    of subgroups need no more noise per cell than scores of all rows.
+    """
+
+    def divide(rows: Rows) -> tuple[IntArray, IntArray]:
+        at, parts = column.divide(rows)
+        assert rows.group is not None
+        group = np.clip(rows.group, 0, n_groups - 1)
+        return at + column.size * group[:, None], parts
+
+    name = f"{column.name} by {by}"
+    return Column(name=name, size=column.size * n_groups, divide=divide)
+
+
 def sum_columns(
     columns: list[Column],
     pieces: PredictedRows | Iterable[Rows],

@@ -55,6 +55,7 @@ class PlausibleCounts:
         self.std = std
         self.counts, n = estimate_counts(columns, values, n_rows)
         self.n_rows = max(float(n), 1.0)
+        self.released_rows = max(float(n), 0.0)
         edges = np.cumsum([column.size for column in columns])[:-1]
         parts = np.split(values, edges)
         self.released = dict(zip([c.name for c in columns], parts, strict=True))
@@ -63,6 +64,7 @@ class PlausibleCounts:
             others = values - std * draw_normals(len(values))
         self.others, many = estimate_counts(columns, others, n_rows)
         self.many_rows = np.maximum(many, 1.0)
+        self.rows_std = float(np.std(many)) if len(many) > 1 else 0.0
 
     def score(self, metric: ScoreMetric, scale: Scale, confidence: float) -> Score:
         """Return a score with its errors and its interval."""

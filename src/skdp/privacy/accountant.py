@@ -194,15 +194,17 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     return _find_switch(lambda epsilon: gdp_delta(epsilon, mu) > delta)[1]
 
 
-def noise_multiplier(mu: float, n_releases: int) -> float:
+def noise_multiplier(mu: float, n_releases: float) -> float:
     """Return the noise multiplier z = √n/μ at which n Gaussian releases are μ-GDP.
 
     Parameters
     ----------
     mu : float
         In [0, inf].
-    n_releases : int
-        Number of releases that share the budget equally.
+    n_releases : float
+        Number of releases that share the budget equally. For steps on public sets it is
+        the number that one record can take part in (`skdp.privacy.visits`), which may
+        be a fraction.
 
     Returns
     -------

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from skdp.privacy import accountant
 from skdp.privacy.queries import NEIGHBOURS, BoundedSum, Kind, Neighbours
+from skdp.privacy.visits import Visits
 from skdp.schema import check
 
 #: Number of noise draws that every budget allows. The sampler's distribution is not
@@ -28,10 +29,13 @@ class BudgetError(ValueError):
 
 @dataclass(frozen=True)
 class Event:
-    """A release that is μ-GDP with μ = 1/noise_multiplier.
+    """A release that is μ-GDP with μ² = presence/noise_multiplier².
 
-    With probability at most `delta`, this guarantee may fail. Programs go by `kind`,
-    and `query` is for people. `n_columns` is as in `BoundedSum`.
+    `presence` is 1, unless the release is a step of a run in which no record can take
+    part in all steps (`skdp.privacy.visits`). Then it is the part of the run's steps
+    that a record can take part in. With probability at most `delta`, this guarantee may
+    fail. Programs go by `kind`, and `query` is for people. `n_columns` is as in
+    `BoundedSum`.
     """
 
     kind: Kind
@@ -41,6 +45,7 @@ class Event:
     n_draws: int
     delta: float = 0.0
     n_columns: int = 0
+    presence: float = 1.0
 
     @classmethod
     def of(
@@ -49,15 +54,17 @@ class Event:
         noise_multiplier: float,
         n_draws: int,
         delta: float = 0.0,
+        presence: float = 1.0,
     ) -> Self:
         """Return the release of a sum with this noise."""
         size, z, columns = total.sensitivity, noise_multiplier, total.n_columns
-        return cls(total.kind, total.query, size, z, n_draws, delta, columns)
+        return cls(total.kind, total.query, size, z, n_draws, delta, columns, presence)
 
     @property
     def mu_squared(self) -> float:
         """The cost μ² of the release, which is infinite if there is no noise."""
-        return self.noise_multiplier**-2 if self.noise_multiplier else math.inf
+        z = self.noise_multiplier
+        return self.presence * z**-2 if z else math.inf
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -95,6 +102,10 @@ class PrivacyRecord:
     events: dict[Event, int] = field(default_factory=dict)
     transcript: list[Any] = field(default_factory=list)
     transcript_digest: str | None = None
+    #: The visits of each run in which no record can take part in all steps.
+    visits: list[Visits] = field(default_factory=list)
+    #: The μ² that was charged in advance for the steps that are still to come.
+    prepaid: float = 0.0
 
     def __post_init__(self) -> None:
         check(
@@ -109,8 +120,8 @@ class PrivacyRecord:
 
     @property
     def spent(self) -> float:
-        """Sum of μ² over all releases."""
-        return self._total("mu_squared")
+        """Sum of μ² over all releases, and over steps that were paid in advance."""
+        return self._total("mu_squared") + self.prepaid
 
     @property
     def remaining(self) -> float:
@@ -135,6 +146,28 @@ class PrivacyRecord:
             None,
         )
 
+    def prepay(self, visits: Visits, noise_multiplier: float) -> None:
+        """Charge a run on public sets before its first step.
+
+        Raise BudgetError if the budget does not cover the run. Its steps are then
+        charged with a `presence` below 1, which is right only for all of them together:
+        a record may take part in the first steps and not in the others. If the run is
+        interrupted, all of it stays charged.
+
+        Notes
+        -----
+        **Guarantee.** For all runs whose visits are at most `visits`, and after each of
+        their steps, `spent` is at least the cost of the steps so far.
+        """
+        cost = visits.most / noise_multiplier**2
+        if self.spent + cost > self.budget * (1 + 1e-12):
+            raise BudgetError(
+                f"The steps cost μ² = {cost:.6g}, but only {self.remaining:.6g} of the "
+                "budget is left."
+            )
+        self.visits.append(visits)
+        self.prepaid += cost
+
     def charge(self, event: Event) -> None:
         """Record a release before its noise is drawn.
 
@@ -145,17 +178,25 @@ class PrivacyRecord:
         **Guarantee.** For all sequences of queries, each of which may depend on earlier
         answers, Σμ² and Σδ never exceed a budget that was fixed beforehand. All
         releases together are therefore (epsilon, delta)-private, by adaptive
-        composition (Dong, Roth, Su 2022, Theorem 3.2).
+        composition (Dong, Roth, Su 2022, Theorem 3.2). A release with a presence below
+        1 is refused unless its run was paid in advance.
         """
-        fits = self.spent + event.mu_squared <= self.budget * (1 + 1e-12)
+        cost, prepaid = event.mu_squared, self.prepaid
+        if event.presence < 1:
+            if cost > prepaid * (1 + 1e-6):
+                raise BudgetError(f"The {event.query} was not paid for in advance.")
+            # What is left after the last step is only rounding.
+            prepaid = left if (left := prepaid - cost) > 1e-6 * cost else 0.0
+        fits = self._total("mu_squared") + prepaid + cost <= self.budget * (1 + 1e-12)
         fits &= 0 <= event.delta <= self.reserved_delta - self._total("delta")
         fits &= self._total("n_draws") + event.n_draws <= ALLOWED_DRAWS
         if self.budget < math.inf and not fits:
             raise BudgetError(
-                f"The {event.query} costs μ² = {event.mu_squared:.6g}, but only "
+                f"The {event.query} costs μ² = {cost:.6g}, but only "
                 f"{self.remaining:.6g} of the budget is left."
             )
         self.events[event] = self.events.get(event, 0) + 1
+        self.prepaid = prepaid
 
     @property
     def _claim(self) -> str:
@@ -176,5 +217,7 @@ class PrivacyRecord:
         for e, times in self.events.items():
             noise = f"noise {e.noise_multiplier:.5g} × {e.sensitivity:.5g}"
             cost = f"μ² {e.mu_squared:.4g}" + (f", δ {e.delta:.3g}" if e.delta else "")
+            if e.presence < 1:
+                cost = f"one record in at most {e.presence:.4g} of them, {cost}"
             lines.append(f"{times} × {e.query}: {noise}, {cost} each")
         return "\n".join([*lines, *self.assumptions, scope])

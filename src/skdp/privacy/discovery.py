@@ -321,7 +321,7 @@ def release_levels(
     counter = _count_everywhere(
         batches, partial(count_levels, names=names, persons=persons)
     )
-    # The order must not depend on where the cells were counted.
+    # Neither the order of rows nor where they were counted may show.
     keys = sorted(key for key, n in counter.items() if n > 0)
     value = queries.big([counter[key] for key in keys])
     asked = _bound_counts(value, Kind.CATEGORIES, len(names), record, one)
@@ -339,4 +339,4 @@ def release_levels(
     for (name, key), count in zip(keys, noisy.values.tolist(), strict=True):
         if count > threshold or z == 0:
             found[name].append(key)
-    return {name: sorted(kept) for name, kept in found.items()}
+    return found

@@ -47,9 +47,9 @@ CONCENTRATED = 0.5
 #: The finer release has so many bins inside that a bin of even rows has this many
 #: standard deviations of noise, but at least 4 and at most `BINS` bins.
 FINER_NOISE = 2.0
-#: Weight of a family in the noise of a release, relative to a number's. A larger weight
-#: means less noise.
-LEVELS_WEIGHT, TARGET_WEIGHT = 0.25, 2.0
+#: Weights of a column of categories and of a numeric target in the noise of a release,
+#: relative to a number's. A larger weight means less noise.
+LEVELS_WEIGHT, TARGET_WEIGHT = 0.25, 4.0
 #: Share of the first release that is spent on the number of records, if it is private.
 COUNT_SHARE = 0.3
 #: Shares below this many standard deviations of noise may be noise alone.
@@ -66,10 +66,10 @@ DOUBT = 0.5
 SEEN = 4.0
 #: A line may be fitted to values this many widths of the filled part beyond its ends.
 #: The largest of these numbers is chosen for which rows outside the filled part add at
-#: most `EXCESS` of its variance. Values further away are clipped.
-ROOMS, EXCESS = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0), 0.3
+#: most `EXCESS` times its variance. Values further away are clipped.
+ROOMS, EXCESS = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0), 3.0
 #: A numeric target keeps room for this many widths.
-TARGET_ROOM = 3.0
+TARGET_ROOM = 2.0
 
 # ---- Count the cells of each column in fine bins, exactly and in one pass
 
@@ -606,8 +606,9 @@ def make_profile(
 
 def weigh_families(families: Sequence[Family], counted: bool) -> list[float]:
     """Return the weight of each family, and that of the number of rows if `counted`."""
+    number = {"": TARGET_WEIGHT}
     weights = [
-        (1.0 if one.is_number else LEVELS_WEIGHT) if one.name else TARGET_WEIGHT
+        number.get(one.name, 1.0) if one.is_number else LEVELS_WEIGHT
         for one in families
     ]
     total = math.fsum(weights)

@@ -40,21 +40,28 @@ class Released:
 
 
 def release(
-    total: BoundedSum, noise_multiplier: float, noise: Randomness, record: PrivacyRecord
+    total: BoundedSum,
+    noise_multiplier: float,
+    noise: Randomness,
+    record: PrivacyRecord,
+    presence: float = 1.0,
 ) -> Released:
     """Charge the privacy record, then add Gaussian noise to a sum and round the result.
 
     Each entry k of the sum becomes floor((k + σξ)/G + 1/2)·G, where ξ is an exact
     standard normal, σ is at least ``noise_multiplier · sensitivity · shape``, and the
     cell width G is the power of two near σ·2⁻¹⁰. The result is computed in integers. A
-    `noise_multiplier` of 0 releases the exact sum and costs an infinite μ².
+    `noise_multiplier` of 0 releases the exact sum and costs an infinite μ². `presence`
+    is the part of this cost that is charged, for steps of a run that was paid in
+    advance (`PrivacyRecord.prepay`).
 
     Notes
     -----
     **Guarantee.** For all pairs of neighbouring tables, the result is a rounded
     Gaussian mechanism with this `noise_multiplier`. It is therefore
     (1/noise_multiplier)-GDP (Dong, Roth, Su 2022, Theorem 2.7, and post-processing),
-    up to the small error of the sampler (see `skdp.privacy.randomness`).
+    up to the small error of the sampler (see `skdp.privacy.randomness`). A presence
+    below 1 is right only for all steps of a run together (`skdp.privacy.visits`).
     """
     check(
         0 <= noise_multiplier < math.inf,
@@ -64,7 +71,8 @@ def release(
     std = noise_multiplier * total.sensitivity * shape
     drawn = total.value.size if noise_multiplier else 0
     record.seeded |= noise.seeded
-    record.charge(Event.of(total, noise_multiplier, drawn))
+    event = Event.of(total, noise_multiplier, drawn, presence=presence)
+    record.charge(event)
     noisy = exact = total.value.ravel().tolist()
     if noise_multiplier:
         scales = (std / total.unit).ravel().tolist()

@@ -375,6 +375,7 @@ class SearchRecord(PrivacyRecord):
         for record in records:
             self.seeded |= record.seeded
             self.transcript.extend(record.transcript)
+            self.visits.extend(record.visits)
             for release, times in record.events.items():
                 self.events[release] = self.events.get(release, 0) + times
         # The charge is deleted last, so an interrupt leaves both the charge and the

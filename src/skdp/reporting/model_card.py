@@ -15,7 +15,7 @@ from typing import Any
 from skdp import formatting
 from skdp.descent.plan import Plan
 from skdp.descent.plan_files import find_geometry, plan_summary
-from skdp.evaluation.results import TOO_NOISY, Evaluation
+from skdp.evaluation.results import NO_LEVEL, TOO_NOISY, Evaluation
 from skdp.formatting import format_number, shorten
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.queries import Kind
@@ -422,6 +422,21 @@ def _list_scores(scores: dict[str, Any]) -> Iterator[str]:
     level = f"{scores['confidence']:.0%}"
     yield from _list_table(("score", "value", f"{level} from", "to", "noise"), rows)
     yield ""
+    if scores["by"] is not None:
+        rows = [
+            (
+                NO_LEVEL if group["level"] is None else str(group["level"]),
+                f"{group['n_rows']:,.0f}",
+                name,
+                TOO_NOISY if one["too_noisy"] else _format(one["value"]),
+                *(_format(one[key]) for key in ("low", "high")),
+            )
+            for group in scores["groups"]
+            for name, one in group["scores"].items()
+        ]
+        head = (scores["by"], "rows", "score", "value", f"{level} from", "to")
+        yield from _list_table(head, rows)
+        yield ""
     if scores["confusion"] is not None:
         names = [str(level) for level in scores["confusion"]["classes"]]
         counts = scores["confusion"]["counts"]

@@ -7,6 +7,7 @@ import hashlib
 import math
 import platform
 import shlex
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -31,7 +32,7 @@ from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.queries import Kind
 from skdp.privacy.selection import SearchRecord
-from skdp.reporting import model_card, pictures
+from skdp.reporting import deployment_entry, model_card, pictures
 from skdp.reporting.statement import (
     FALSE_ALARMS,
     describe_neighbours,
@@ -43,7 +44,7 @@ from skdp.schema import check, name_record
 from skdp.verification.verify import Verification, closed_form_epsilon, verify
 
 #: The forms of a report.
-FORMS = ("html", "markdown", "json")
+FORMS = ("html", "markdown", "json", "registry")
 #: Maximum number of releases that the page lists.
 MOST_RELEASES = 500
 #: `remake_plan` makes the plan of a saved model again. The two plans must agree in
@@ -64,7 +65,12 @@ BEFORE = (
 
 
 def report(
-    model: Any, ledger: Any = None, *, form: str = "html", scores: Any = None
+    model: Any,
+    ledger: Any = None,
+    *,
+    form: str = "html",
+    scores: Any = None,
+    answers: Mapping[str, Any] | None = None,
 ) -> str:
     """Write a page about a model, for data-protection officers and colleagues.
 
@@ -74,11 +80,15 @@ def report(
         A directory written by ``save``, a fitted model or search, or an evaluation.
     ledger : Ledger or path, optional
         The ledger that was charged. It is checked as in `skdp.verify`.
-    form : {"html", "markdown", "json"}
-        A page, or a model card as model hubs read it: Markdown that starts with a block
-        of metadata, or the same facts as JSON.
+    form : {"html", "markdown", "json", "registry"}
+        A page, a model card as model hubs read it (Markdown that starts with a block of
+        metadata, or the same facts as JSON), or an entry for the registry of
+        differential-privacy deployments, as YAML.
     scores : Evaluation, optional
         Released scores of the model, which become part of a model card.
+    answers : mapping of str to str, optional
+        For a registry entry, what only its author knows, by field, such as
+        ``{"intended_use": "..."}``. Open questions are written into the entry.
 
     Returns
     -------
@@ -102,6 +112,11 @@ def report(
     """
     check(form in FORMS, f"form must be one of {FORMS}, got {form!r}.")
     about = read_subject(model, ledger)
+    check(answers is None or form == "registry", "answers= requires form='registry'.")
+    if form == "registry":
+        check(scores is None, "scores= requires form='markdown' or form='json'.")
+        entry = deployment_entry.make_entry(about, answers)
+        return deployment_entry.render_entry(entry)
     if form == "html":
         check(
             scores is None,
@@ -184,6 +199,8 @@ def _describe_evaluation(about: Subject) -> dict[str, Any]:
     scored = about.model
     return {
         "scores": scored.scores,
+        "by": scored.by,
+        "groups": scored.groups,
         "confusion": scored.confusion,
         "confidence": scored.confidence,
         "calibration": scored.calibration,

@@ -166,6 +166,8 @@ def _write_published(record: PrivacyRecord, model: Any) -> Part:
                 f"noise {event.noise_multiplier:.4g} times the largest change that one "
                 f"{one} can cause ({event.sensitivity:.4g})"
             )
+        if event.presence < 1:
+            noise += f"; one {one} changes at most {event.presence:.2g} of them"
         often = "once" if times == 1 else f"{times:,} times"
         lines.append(f"{event.query}, {often}, {noise}")
     return "What was published", lines

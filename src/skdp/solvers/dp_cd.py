@@ -19,12 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from skdp.descent import algorithm1, rule, samplings
-from skdp.descent.algorithm1 import run_steps
+from skdp.descent.algorithm1 import draw_course, run_steps
 from skdp.descent.bounds import Budget, Prior, paper_noise_multiplier
 from skdp.descent.geometry import make_diagonal_update
 from skdp.engines.reference import ReferenceEngine
@@ -33,6 +34,7 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
 from skdp.privacy.queries import Kind
 from skdp.privacy.randomness import Randomness
+from skdp.privacy.visits import visit_gradients
 from skdp.schema import FloatArray, IntArray, check, check_integer, count_in_words
 from skdp.solvers.problem import (
     Callback,
@@ -127,12 +129,19 @@ def dp_cd(
     M = _choose_smoothness(problem, run.share(share or 1.0), smoothness, floor)
     left = run.share(1.0 - share)
     sampling = samplings.SingleCoordinate.uniform(problem.layout.n_features)
-    steps = n_steps or choose_cd_steps(problem, left, sampling, M)
+    steps = n_steps or choose_cd_steps(problem, left, sampling, M, calibration)
     steps = check_integer(steps, "n_steps")
     restarts = check_integer(n_restarts, "n_restarts")
     if clip is None and run.mu < math.inf:
         clip = problem.slope_bound * math.sqrt(problem.layout.n_features)
-    z = accountant.noise_multiplier(left.mu, steps * restarts)
+    course = draw_course(
+        sampling.sets,
+        partial(visit_gradients, problem.layout),
+        n_steps=steps,
+        n_restarts=restarts,
+        randomness=run.noise,
+    )
+    z = accountant.noise_multiplier(left.mu, course.most)
     if calibration == "paper" and z:
         wide = paper_noise_multiplier(
             run.record.epsilon, run.record.delta, steps * restarts
@@ -141,11 +150,9 @@ def dp_cd(
     weights = run_steps(
         query=_make_derivative_query(problem, M, clip, engine),
         update=make_diagonal_update(1.0 / M, problem.penalty, problem.n_rows),
-        sets=sampling.sets,
+        course=course,
         average=algorithm1.mean if z else algorithm1.last,
         start=problem.start,
-        n_steps=steps,
-        n_restarts=restarts,
         noise_multiplier=z,
         randomness=run.noise,
         record=run.record,
@@ -171,11 +178,15 @@ def compute_clips(smoothness: FloatArray, clip: float) -> FloatArray:
 
 
 def choose_cd_steps(
-    problem: Problem, run: Run, sampling: samplings.Sampling, M: FloatArray
+    problem: Problem,
+    run: Run,
+    sampling: samplings.Sampling,
+    M: FloatArray,
+    calibration: Literal["exact", "paper"] = "exact",
 ) -> int:
     """Return the number of steps that minimises the bound on the error, at most 50,000.
 
-    The bound is Theorem B of docs/guide/theory.md.
+    The bound is Theorem B of docs/guide/theory.md, with the noise of the calibration.
     """
     if run.mu == math.inf:
         return NOISELESS_PASSES * problem.layout.n_features
@@ -184,6 +195,7 @@ def choose_cd_steps(
         epsilon=run.record.epsilon,
         delta=run.record.delta,
         neighbours=problem.neighbours,
+        calibration=calibration,
     )
     rate = rule.choose_rate(sampling, M, problem.layout, problem.loss, Prior(), budget)
     return min(rate.n_steps, MOST_STEPS)

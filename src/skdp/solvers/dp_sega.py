@@ -24,18 +24,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from skdp.descent import algorithm1, bounds, samplings, sega_bounds
-from skdp.descent.algorithm1 import Update, run_steps
-from skdp.descent.geometry import clip_to_box
+from skdp.descent import algorithm1, bounds, rule, samplings, sega_bounds
+from skdp.descent.algorithm1 import draw_course, run_steps
+from skdp.descent.geometry import make_sega_update
 from skdp.engines.reference import ReferenceEngine
-from skdp.models.penalties import Penalty
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
-from skdp.privacy.mechanism import Released
 from skdp.privacy.randomness import Randomness
+from skdp.privacy.visits import visit_gradients
 from skdp.schema import FloatArray, IntArray, check, check_integer
 from skdp.solvers.problem import (
     Callback,
@@ -128,17 +128,23 @@ def dp_sega(
     steps, alpha = _choose_steps(problem, run, law, damping)
     steps = check_integer(n_steps or steps, "n_steps")
     Q = _choose_metric(problem, law, alpha, metric)
-    z = accountant.noise_multiplier(run.mu, steps)
+    course = draw_course(
+        law.sets,
+        partial(visit_gradients, problem.layout),
+        n_steps=steps,
+        n_restarts=1,
+        randomness=run.noise,
+    )
+    z = accountant.noise_multiplier(run.mu, course.most)
     average = algorithm1.growing(decay) if decay else algorithm1.mean
     weights = run_steps(
         query=_make_gradient_query(problem, engine),
         update=make_sega_update(
             Q, law.probabilities, alpha, problem.penalty, problem.n_rows
         ),
-        sets=law.sets,
+        course=course,
         average=average if z else algorithm1.last,
         start=problem.start,
-        n_steps=steps,
         noise_multiplier=z,
         randomness=run.noise,
         record=run.record,
@@ -153,37 +159,6 @@ def dp_sega(
         "noise_multiplier": z,
     }
     return Solved(weights=weights, record=run.record, n_steps=steps, settings=settings)
-
-
-def make_sega_update(
-    metric: FloatArray,
-    probabilities: FloatArray,
-    damping: float,
-    penalty: Penalty,
-    n_rows: float,
-) -> Update:
-    """Return an update that keeps a memory of the gradient and moves all coordinates.
-
-    The memory starts at zero. It depends on released values alone.
-    """
-    everything = np.arange(len(metric))
-    memory: list[FloatArray] = []
-
-    def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
-        if not isinstance(released, Released):
-            raise TypeError(
-                f"An update takes only released values, got {type(released).__name__}."
-            )
-        known = memory.pop() if memory else np.zeros_like(weights)
-        new = released.values / n_rows - known[at]
-        estimate, corrected = known.copy(), known.copy()
-        estimate[at] += new / probabilities[at, None]
-        corrected[at] += damping * new
-        memory.append(corrected)
-        moved = weights - estimate / metric[:, None]
-        return clip_to_box(penalty.prox(moved, metric, everything))
-
-    return update
 
 
 def _make_gradient_query(
@@ -248,19 +223,26 @@ def _choose_steps(
     def lipschitz(at: IntArray) -> float:
         return problem.slope_bound * math.sqrt(layout.squared_norm(at))
 
-    rate, best = sega_bounds.choose_sega_rate(
-        law,
-        _bound_smoothness(problem),
-        lipschitz,
-        bounds.Budget(
-            n_rows=problem.n_rows,
-            epsilon=run.record.epsilon,
-            delta=run.record.delta,
-            neighbours=problem.neighbours,
-        ),
-        distance=even,
-        gradient=problem.slope_bound * even,
-        n_outputs=problem.loss.n_outputs,
-        damping=damping or None,
+    def choose(budget: bounds.Budget) -> tuple[bounds.Rate, float]:
+        return sega_bounds.choose_sega_rate(
+            law,
+            _bound_smoothness(problem),
+            lipschitz,
+            budget,
+            distance=even,
+            gradient=problem.slope_bound * even,
+            n_outputs=problem.loss.n_outputs,
+            damping=damping or None,
+        )
+
+    budget = bounds.Budget(
+        n_rows=problem.n_rows,
+        epsilon=run.record.epsilon,
+        delta=run.record.delta,
+        neighbours=problem.neighbours,
     )
+    rate, best = choose(budget)
+    budget = rule.find_presence(budget, law, layout, rate.n_steps)
+    if budget.presence < 1:
+        rate, best = choose(budget)
     return min(rate.n_steps, MOST_STEPS), best if damping is None else damping

@@ -65,7 +65,8 @@ def read_objects(given: Sequence[object]) -> AnyArray:
 def kind_of(cells: Cells) -> Kind:
     """Return the kind of a column according to its type."""
     if hasattr(cells, "codes"):
-        return "category"
+        floats = any(isinstance(value, float) for value in cells.values)
+        return "float category" if floats else "category"
     if isinstance(cells, np.ndarray):
         return _find_kind(cells.dtype)
     if isinstance(cells, PlacedColumn):

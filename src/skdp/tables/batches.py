@@ -203,6 +203,7 @@ def batches(
     if in_memory and source.n_rows is not None:
         least = min(_LEAST_ROWS, _LEAST_CELLS // max(1, len(at)))
         rows = _balance(source.n_rows, least, rows, count_threads(n_threads))
+        n_threads = 1 if source.n_rows <= rows else n_threads
     convert = partial(
         _make_batch,
         schema=schema,

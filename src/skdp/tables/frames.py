@@ -77,6 +77,8 @@ def find_arrow_kind(type_: Any) -> Kind:
         return "truth"
     if types.is_floating(type_):
         return "float"
+    if types.is_dictionary(type_) and types.is_floating(type_.value_type):
+        return "float category"
     if types.is_integer(type_) or types.is_decimal(type_):
         return "number"
     if types.is_temporal(type_) or types.is_nested(type_):
@@ -358,7 +360,7 @@ def _storage(dtype: Any) -> str | None:
 
 def _find_pandas_kind(dtype: Any) -> Kind:
     if hasattr(dtype, "categories"):
-        return "category"
+        return "float category" if dtype.categories.dtype.kind == "f" else "category"
     if _storage(dtype) is not None:
         pyarrow_type = getattr(dtype, "pyarrow_dtype", None)
         return "text" if pyarrow_type is None else find_arrow_kind(pyarrow_type)

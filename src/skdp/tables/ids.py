@@ -148,7 +148,7 @@ def refuse_floats(source: Source, ids: Ids | None) -> None:
         kinds = {n: source.kinds[i] for n, i in zip(ids.columns, at, strict=True)}
     for name, kind in kinds.items():
         check(
-            kind != "float",
+            kind not in ("float", "float category"),
             f"{name!r} holds floating-point numbers, which cannot be ids, because "
             'different ids such as "3.1" and "3.10" may have become one number. Read '
             "ids as text (dtype=str), or as integers.",

@@ -30,12 +30,22 @@ from skdp.tables.locations import (
     split_name,
 )
 
-Kind = Literal["number", "float", "text", "truth", "category", "other", "unknown"]
+Kind = Literal[
+    "number",
+    "float",
+    "text",
+    "truth",
+    "category",
+    "float category",
+    "other",
+    "unknown",
+]
 """The kind of a column according to its type; no cell is read.
 
 A library may have guessed from the cells that a column is of kind "number" (integers
 and decimals), "float", "text" or "truth" (booleans). In contrast, a person chose that a
-column is of kind "category". Columns of kind "other" (dates, times, nested values) have
+column is of kind "category". It is of kind "float category" if the library has made
+floats of its categories. Columns of kind "other" (dates, times, nested values) have
 neither numbers nor strings.
 """
 
@@ -324,7 +334,7 @@ def import_library(name: str) -> Any:
     except ImportError:
         root = name.partition(".")[0]
         raise ImportError(
-            f"Reading this table requires {root}: pip install {root}."
+            f"This requires {root}, which is not installed: pip install 'skdp[tables]'."
         ) from None
 
 

@@ -73,6 +73,7 @@ _BODIES: Mapping[Kind, tuple[dict[str, Any], str]] = {
     "float": ({"kind": "numeric", "low": BLANK, "high": BLANK}, ""),
     "text": (_CATEGORICAL, ""),
     "category": (_CATEGORICAL, ""),
+    "float category": (_CATEGORICAL, ""),
     "truth": ({"kind": "categorical", "levels": [False, True]}, ""),
     "unknown": ({"kind": BLANK}, "# low =\n# high =\n# levels =\n"),
     "other": (

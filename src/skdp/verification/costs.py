@@ -148,6 +148,7 @@ class Given:
             self.loss,
             self.parameters.get("alpha", "auto"),
             self.parameters.get("l1_ratio", 0.0),
+            float(self.record.epsilon),
         )
 
     def quadratic(self) -> list[float]:
@@ -255,7 +256,8 @@ def recompute_delta(epsilon: FloatArray, mu: float) -> FloatArray:
 def _choose_epsilons(mu: float) -> FloatArray:
     """Return values of ε at which δ(ε) of μ-GDP is not negligible."""
     ends = np.linspace(0.0, mu * (7.0 + mu), 1000)
-    return np.linspace(0.0, float(ends[recompute_delta(ends, mu) > LEAST][-1]), POINTS)
+    kept = ends[recompute_delta(ends, mu) > LEAST]
+    return np.linspace(0.0, kept[-1] if len(kept) else 0.0, POINTS)
 
 
 def check_batches(given: Given) -> Found:

@@ -137,16 +137,16 @@ def list_first_releases(given: Given) -> list[Expected]:
 def _expect_look(given: Given, counted: bool) -> list[Expected]:
     """Return the releases of a look, which divide counts by the roots of weights.
 
-    Numbers weigh 1, columns of categories ¼, and the target 2. The private number of
-    records has three tenths of the sum of all weights. The second release has the
-    numbers whose histogram was replaced by one with other edges.
+    Numbers weigh 1, categories and classes ¼, and a numeric target 4. The private
+    number of records has three tenths of the sum of all weights. The second release has
+    the numbers whose histogram was replaced by one with other edges.
     """
     weights, draws = [], 1 if counted else 0
     finer, finer_draws = [], 0
     columns = {**given.limits.columns, "": given.limits.target_column}
     for name, column in columns.items():
         if isinstance(column, Numeric) and column.bins is None:
-            weights.append(1.0 if name else 2.0)
+            weights.append(1.0 if name else 4.0)
             draws += LOOK_BINS + 4
             if given.profile is not None:
                 edges = given.profile.numbers[name].edges.tolist()
@@ -154,7 +154,7 @@ def _expect_look(given: Given, counted: bool) -> list[Expected]:
                     finer.append(weights[-1])
                     finer_draws += len(edges) + 3
         elif isinstance(column, (Numeric, Categorical)):
-            weights.append(0.25 if name else 2.0)
+            weights.append(0.25)
             draws += column.width + 1
     squares = [math.fsum(weights) / (0.7 if counted else 1.0), math.fsum(finer)]
     reach = [math.sqrt(given.apart * square) for square in squares]

@@ -30,6 +30,7 @@ from skdp.solvers import SOLVERS
 from skdp.verification import costs
 from skdp.verification.costs import Given, read_evaluation, read_given
 from skdp.verification.sensitivities import (
+    MAPPED,
     RELEASES_OF,
     compare_sensitivities,
     follows_spread,
@@ -67,9 +68,9 @@ def closed_form_epsilon(
 ) -> float:
     """Return the smallest ε at δ, from the closed form of the Gaussian mechanism.
 
-    Let zᵢ be the noise multiplier of release i, which was made tᵢ times, and let δᵢ be
-    the δ that it cost each time. Let μ² = Σ tᵢ/zᵢ², let D be the number of noise draws,
-    and let η = 2⁻⁵⁰. The function solves
+    Let zᵢ be the noise multiplier of release i, which was made tᵢ times. A record takes
+    part in at most the share aᵢ of them, and each cost δᵢ. Let μ² = Σ tᵢaᵢ/zᵢ², let D
+    be the number of noise draws, and let η = 2⁻⁵⁰. The function solves
 
         Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2) = δ e^{-Dη} - Σ tᵢ δᵢ
 
@@ -79,7 +80,10 @@ def closed_form_epsilon(
     """
     mp = _import_mpmath()
     with mp.workdps(DIGITS):
-        squares = [r.times / mp.mpf(r.noise_multiplier) ** 2 for r in releases]
+        squares = [
+            r.times * mp.mpf(r.presence) / mp.mpf(r.noise_multiplier) ** 2
+            for r in releases
+        ]
         mu = mp.sqrt(mp.fsum(squares))
 
         def curve(epsilon: Any) -> Any:
@@ -134,8 +138,8 @@ def pld_epsilon(releases: list[ReleaseForm], delta: float) -> tuple[float | None
     extra = math.fsum(r.times * r.delta for r in releases)
     mu = math.sqrt(mu_squared(releases))
     kinds: Counter[float] = Counter()
-    for r in releases:
-        kinds[r.noise_multiplier] += r.times
+    for r in releases:  # as if a record took part in all of them, with less effect
+        kinds[r.noise_multiplier / math.sqrt(r.presence)] += r.times
     low, high = PLD_MU
     if not low <= mu <= high or delta - extra < PLD_DELTA:
         return None, (
@@ -174,15 +178,19 @@ def _compose_losses(
 
 
 def mu_squared(releases: list[ReleaseForm]) -> float:
-    """Return μ², the sum of 1/z² over all releases with noise multipliers z."""
-    return math.fsum(r.times / r.noise_multiplier**2 for r in releases)
+    """Return μ², the sum of a/z² over all releases.
+
+    z is the noise multiplier of a release, and a the share of such releases that a
+    record takes part in.
+    """
+    return math.fsum(r.times * r.presence / r.noise_multiplier**2 for r in releases)
 
 
 def _import_mpmath() -> Any:
     try:
         return import_module("mpmath").mp
     except ModuleNotFoundError:
-        raise ValueError(
+        raise ImportError(
             "Verification requires mpmath: pip install 'skdp[verify]'."
         ) from None
 
@@ -431,6 +439,7 @@ def verify(model: Any, ledger: Any = None) -> Verification:
     checks = [*_check_plan(given), *_check_stated(given)]
     if not _is_noiseless(given.record):
         checks += _check_releases(given)
+        checks += _check_visits(given)
     return _verify_record(given.record, checks, given.plan, ledger, given.digest)
 
 
@@ -672,6 +681,60 @@ def _check_releases(given: Given) -> Iterator[Check]:
     if "solver" in given.plan and given.plan.keys() & {"n_steps", "n_epochs"}:
         asked = given.n_iter == _count_planned_steps(given)
         yield Check("number of steps", asked, f"{given.n_iter} reported")
+
+
+def _check_visits(given: Given) -> Iterator[Check]:
+    """Check how many steps of each run on public sets a record can take part in.
+
+    The record has the profile v of each run. A row x takes part in Σ vⱼxⱼ² steps. Two
+    things follow from the schema alone. The largest such sum is the number that was
+    paid for. And the sum of all vⱼ is at least the number of steps, because some row
+    takes part in each step in full, and no |xⱼ| exceeds 1. So a profile that forgets a
+    step is noticed.
+    """
+    steps = [r for r in given.releases if r.presence < 1]
+    runs = given.record.visits
+    if not steps and not runs:
+        return
+    found, right = [], True
+    allowed = Counter[float]()
+    for run in runs:
+        fits = len(run.profile) == given.layout.n_features
+        most = _find_longest(given, run.profile) if fits else math.inf
+        most = min(most, float(run.n_steps))
+        total = math.fsum(run.profile)
+        fits &= math.isclose(run.most, most, rel_tol=1e-8)
+        fits &= (
+            total >= run.n_steps * (1 - 1e-9) or given.plan.get("geometry") in MAPPED
+        )
+        right &= fits
+        allowed[run.most / run.n_steps] += run.n_steps
+        found.append(f"{run.most:.6g} of {run.n_steps}, {most:.6g} from the schema")
+    for release in steps:
+        allowed[release.presence] -= release.times
+    right &= not any(allowed.values())
+    right &= all(release.kind in STEPS for release in steps)
+    said = "; ".join(found) or "there is no profile of the steps"
+    yield Check("steps that a record can take part in", right, said)
+
+
+def _find_longest(given: Given, profile: list[float]) -> float:
+    """Return the largest Σ vⱼxⱼ² of a row x, for a profile v.
+
+    Each column has a squared norm of at most 1, and all of them together have at most
+    the square of the schema's row norm. The intercept comes on
+    top.
+    """
+    best = [
+        (max(profile[j] for j in group.coordinates.tolist()), group.kind == "ones")
+        for group in given.layout.groups
+    ]
+    room = math.inf if given.layout.row_norm is None else given.layout.row_norm**2
+    total = math.fsum(most for most, fixed in best if fixed)
+    for most in sorted((most for most, fixed in best if not fixed), reverse=True):
+        total += most * min(1.0, room)
+        room = max(0.0, room - 1.0)
+    return total
 
 
 def _count_planned_steps(given: Given) -> int:
