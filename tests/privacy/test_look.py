@@ -32,7 +32,7 @@ def count(batch, limits, max_weight=1.0):
     """The counts of each family, by the name of its column, and of all rows."""
     records = encode([batch], describe_finely(limits), max_weight=max_weight)
     families = look.list_families(limits)
-    total = look.count_cells(records, families)
+    total = look.count_families(records, families)
     *parts, rows = np.split(total, np.cumsum([one.size for one in families]))
     return dict(zip((one.name for one in families), parts, strict=True)), int(rows[0])
 
@@ -175,9 +175,9 @@ def test_the_sensitivity_of_a_look_is_reached(n_rows, neighbours):
     one, seen, _ = ask(tables[0], limits, neighbours, n_rows)
     other, _, _ = ask(tables[1], limits, neighbours, n_rows, seen)
     assert [total.kind for total in one] == [Kind.LOOK, Kind.FINER_LOOK]
-    weights = [1.0, 1.0, 0.25, 2.0]
+    weights = [1.0, 1.0, 0.25, 4.0]
     counted = sum(weights) / 0.7 if n_rows is None else sum(weights)
-    for total, moved, square in zip(one, other, (counted, 4.0), strict=True):
+    for total, moved, square in zip(one, other, (counted, 6.0), strict=True):
         found = reached(total, moved)
         if neighbours == "replace-one":
             assert total.sensitivity == pytest.approx(math.sqrt(2 * square))
