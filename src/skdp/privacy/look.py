@@ -640,6 +640,13 @@ def _estimate_counted(
 # ---- Use what was found: ranges, values for missing cells, and places of knots
 
 
+def can_be_narrowed(schema: Schema) -> bool:
+    """Return whether a schema has a range that a look could narrow."""
+    columns = [*schema.columns.values(), schema.target_column]
+    numbers = [one for one in columns if isinstance(one, Numeric)]
+    return any(n.bins is None and not isinstance(n.knots, tuple) for n in numbers)
+
+
 def use_ranges(profile: Profile) -> Schema:
     """Return the schema with each number in the range that the rows fill.
 
