@@ -30,7 +30,7 @@ ROOT = Path(skdp.__file__).parent
 BESIDE = {
     "privacy/visits.py",
     *("privacy/discovery.py", "privacy/selection.py", "privacy/profiles.py"),
-    "privacy/subsampling.py",
+    *("privacy/subsampling.py", "privacy/look.py"),
 }
 #: What decides what leaves encoded records, on the reference engine.
 MECHANISM = [
@@ -50,7 +50,7 @@ PARTS = {
     "descriptions of columns, and ids": DESCRIPTIONS,
     "geometry and first releases": [
         *("descent/geometry.py", "descent/matrix.py", "privacy/discovery.py"),
-        "descent/plan.py",
+        *("descent/plan.py", "privacy/look.py"),
     ],
     "engine": ["engines/"],
     "opening and encoding": ["tables/", "schema/"],

@@ -194,7 +194,7 @@ def test_exposures_and_offsets_reach_the_fit(call, parsed, files, here):
     ]
     assert found[0]["intercept"] == pytest.approx(found[1]["intercept"], abs=1e-3)
     again = skdp.PoissonRegressor(
-        schema=skdp.load("model 0").schema_,
+        schema=skdp.load("model 0").schema,
         random_state=1,
         epsilon=8.0,
         max_weight=4.0,
@@ -269,3 +269,14 @@ def test_json_is_all_that_a_script_reads(files, here):
     assert done.stdout.startswith("{")
     assert done.stdout.endswith("}\n")
     assert "reading" not in done.stderr  # no bars, as nobody looks
+
+
+def test_a_look_can_be_left_out(call, files, here):
+    for more, looked in (((), True), (("--no-look",), False)):
+        code, _, err = call(*arguments(files), "--force", *more)
+        assert (code, err) == (0, "")
+        model = skdp.load(here / "model")
+        assert (model.profile_ is not None) == model.look == looked
+        asked = ("plan", "--schema", files / "readmitted.toml", "--rows", 9000, *more)
+        _, out, _ = call(*asked)
+        assert ("find the number of rows" in " ".join(out.split())) == looked

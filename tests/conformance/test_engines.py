@@ -116,10 +116,19 @@ def random_schema(rng: np.random.Generator, loss: losses.Loss) -> Schema:
     for first, second in pairwise(single):
         if rng.random() < 0.3:
             columns[f"{first}:{second}"] = Pair(first, second, knots=3)
-    columns |= {f"n{j}": Numeric(0.0, 1.0) for j in range(rng.integers(0, 10))}
+    fills = [None, (0.2, 0.7)]  # of which every other number has one
+    columns |= {
+        f"n{j}": Numeric(0.0, 1.0, fill=fills[j % 2])
+        for j in range(rng.integers(0, 10))
+    }
     unit = "id" if rng.random() < 0.4 else None
     schema = Schema(columns, target=target_of(loss), unit=unit)
     if rng.random() < 0.2:
+        whole = {
+            name: column.narrow() if isinstance(column, Numeric) else column
+            for name, column in columns.items()
+        }
+        schema = replace(schema, columns=whole)
         fixed = sum(group.kind != "dense" for group in schema.layout().groups)
         return replace(schema, row_norm=(fixed + 2.0) ** 0.5)
     return schema
@@ -263,17 +272,19 @@ def test_pairs_counts_and_caps(seed: int, n_threads: int) -> None:
 
 
 @every_engine
-@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize(("intercept", "filled"), [(True, False), (False, True)])
 @pytest.mark.parametrize(
     ("numbers", "levels"),
     [(0, (2,)), (3, ()), (10, (4, 9, 2)), (11, (5,)), (2, (300, 3)), (1, (40,) * 5)],
 )
 def test_numbers_and_categories_of_all_sizes(
-    engine: str, numbers: int, levels: tuple[int, ...], intercept: bool
+    engine: str, numbers: int, levels: tuple[int, ...], intercept: bool, filled: bool
 ) -> None:
     """Engines have faster ways for such tables, up to some number of each."""
     rng, loss = np.random.default_rng(2), losses.Logistic()
     columns: dict[str, Any] = {f"x{j}": Numeric(0, 1) for j in range(numbers)}
+    if filled and numbers:
+        columns["x0"] = Numeric(0, 1, fill=(0.25, 0.9))
     columns |= {f"c{g}": Categorical(range(width)) for g, width in enumerate(levels)}
     schema = Schema(columns, target=target_of(loss))
     batches = [random_batch(rng, schema, n) for n in (70, 501)]
@@ -323,7 +334,8 @@ def test_tables_that_are_empty_or_have_empty_chunks(
 def test_sparse_groups(engine: str, loss: losses.Loss) -> None:
     rng, wide = np.random.default_rng(1), SPARSE_WIDTH + 40
     names = [f"t{j}" for j in range(wide)]
-    columns = {"age": Numeric(0, 1), "text": Vector(names, norm=2.0)}
+    age = Numeric(0, 1, fill=(0.1, 0.6))
+    columns = {"age": age, "text": Vector(names, norm=2.0)}
     schema = Schema(columns, target=target_of(loss))
 
     def batch(n: int) -> Batch:

@@ -5,6 +5,7 @@ noise decides what is written, its shape is: names, keys, lengths, counts.
 """
 
 import json
+import tomllib
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,6 +52,7 @@ def traces(file, *neighbours, options=()):
         for name, text in files("m").items()
     }
     model["model.json"] = shape(model["model.json"])
+    model["schema.toml"] = shape(tomllib.loads(model["schema.toml"]))
     del model["privacy.json"]["transcript_digest"]  # of noisy numbers
     entries = [entry.values() for entry in Ledger("l.db").entries()]
     for entry in entries:

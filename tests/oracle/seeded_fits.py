@@ -151,6 +151,7 @@ def _list_fits() -> dict[str, Callable[[], Any]]:
     for name in ESTIMATORS:
         for relation in RELATIONS:
             add(f"{name}, {relation}", fit, name, neighbours=relation)
+        add(f"{name}, no look", fit, name, look=False)
     for engine in ("reference", "compiled"):
         add(f"{engine} engine", name="linear", engine=engine)
     add("two threads", fit, "linear", engine="compiled")

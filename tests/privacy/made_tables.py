@@ -43,6 +43,12 @@ MIXED = {
     "kin": Categorical(["a", 1, True], other="a"),
     "text": Vector(["t0", "t1", "t2"], norm=2.0),
 }
+FILLED = {
+    "x": Numeric(0.0, 2.0, fill=(0.5, 1.25)),
+    "y": Numeric(-1.0, 1.0, missing=0.99, fill=(0.9, 1.0)),
+    "log": Numeric(-1.0, 1e5, scale="log", missing=3.0, fill=(1.0, 20.0)),
+    "job": MIXED["job"],
+}
 CURVED = {
     "x": Numeric(0.0, 2.0, knots=(0.0, 0.25, 0.5, 1.75, 2.0)),
     "log": Numeric(-1.0, 1e5, scale="log", knots=3, indicator=True),
@@ -54,6 +60,7 @@ CURVED = {
 }
 COLUMNS = {
     "curved": (CURVED, None),
+    "filled": (FILLED, None),
     "mixed": (MIXED, None),
     "short": (MIXED, 2.05),  # room for 1.2 beside its three codes
     "codes": ({key: MIXED[key] for key in ("bins", "job", "kin")}, None),

@@ -307,6 +307,14 @@ OutFile = Annotated[
 Target = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Column to predict.")
 ]
+NoLook = Annotated[
+    bool,
+    typer.Option(
+        "--no-look",
+        help="Use the schema's ranges as they are. By default noisy histograms find "
+        "the part of each range that the rows fill, for 5 % of the budget.",
+    ),
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Number of threads.  [default: all cores]")
 ]

@@ -17,6 +17,7 @@ from skdp.cli.options import (
     ModelName,
     Neighbours,
     NeighboursName,
+    NoLook,
     Quiet,
     SchemaFile,
     TargetName,
@@ -62,6 +63,7 @@ def plan_command(
     neighbours: NeighboursName = Neighbours.add_remove,
     unit: Unit = None,
     max_rows_per_unit: MaxRowsPerUnit = 1,
+    no_look: NoLook = False,
     out: Annotated[
         Path | None, typer.Option(metavar="JSON", help="File to write the plan to.")
     ] = None,
@@ -87,6 +89,7 @@ def plan_command(
             chosen,
             neighbours=neighbours.value,
             max_rows_per_unit=max_rows_per_unit,
+            look=not no_look,
         )
 
     asked = make_plan(epsilon)

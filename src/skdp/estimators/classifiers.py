@@ -161,8 +161,8 @@ class LogisticRegression(PrivateClassifier):
         is added or removed, left out of every sum, or replaced, respectively. If there
         is a unit (columns that identify persons), they differ in all rows of one person
         instead. Under add-remove the number of rows is private. A noisy count is then
-        released for a hundredth of the budget, unless `n_rows` is given. Under the
-        other two relations the number of rows is public.
+        released by the look, or alone for a hundredth of the budget, unless `n_rows` is
+        given. Under the other two relations the number of rows is public.
     n_rows : int, optional
         The number of rows, for add-remove. Give it only if it is public. With a unit,
         it is the number of persons, or of rows if `max_rows_per_unit` is above 1.
@@ -180,6 +180,13 @@ class LogisticRegression(PrivateClassifier):
         result, bit for bit.
     n_threads : int, optional
         Number of threads of the compiled engine.
+    look : bool
+        Whether a look at the table comes first. For at most a twentieth of the budget,
+        noisy histograms of all columns find the number of rows and the part of each
+        range that the rows fill, so generous ranges cost little. It reads the table
+        once more. With False, ranges are used as they are. Fits with ``epsilon=inf``,
+        an L1 penalty, `row_norm`, another solver, or a geometry or sampling other than
+        "auto", "matrix" and "full" make no look.
     random_state : int, optional
         For tests only. A seeded fit claims no privacy, because anyone who knows the
         seed can undo the noise. ``save`` never writes the seed, but pickle does.
@@ -200,7 +207,11 @@ class LogisticRegression(PrivateClassifier):
     privacy_ : PrivacyRecord
         The record of the budget that was spent.
     schema_ : Schema
-        The schema that was used, including inferred entries.
+        The schema that was used, including inferred entries. After a look, it has the
+        part of each range that the rows fill.
+    profile_ : Profile or None
+        What the look found. ``profile_.limits`` is the schema before it, and ``print``
+        shows what the rows of each column fill.
     n_features_in_, n_iter_ : int
         Number of columns that were read, and number of steps taken.
     feature_names_in_ : array of str

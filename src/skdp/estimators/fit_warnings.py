@@ -144,8 +144,11 @@ def _doubt_profile(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def _is_nearly_all(share: float, noise: float) -> bool:
-    """Return whether a noisy share may be one, and is surely more than a half."""
-    return share > 1.0 - max(AT_END, 2.0 * noise) and share - SURELY * noise > 0.5
+    """Return whether a noisy share may be one, and is surely more than a half.
+
+    Shares are divided by a noisy number of rows, so they have more noise than `noise`.
+    """
+    return share > 1.0 - max(AT_END, 3.0 * noise) and share - SURELY * noise > 0.5
 
 
 def warn_of_doubts(said: list[str]) -> None:

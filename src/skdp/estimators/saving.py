@@ -32,7 +32,7 @@ from skdp.privacy.look import (
     APART,
     FINE,
     Histogram,
-    Levels,
+    LevelShares,
     Profile,
     list_families,
     use_ranges,
@@ -279,7 +279,7 @@ class HistogramForm(Form, frozen=True, kw_only=True):
 
 
 class LevelsForm(Form, frozen=True, kw_only=True):
-    """The `Levels` of a profile."""
+    """The `LevelShares` of a profile."""
 
     values: list[float]
     error: Size
@@ -697,7 +697,7 @@ def read_profile(form: ProfileForm | None, schema: Schema) -> Profile | None:
             name in described and len(own.values) == described[name].width + 1,
             f"The shares of {name!r} in the profile in model.json are wrong.",
         )
-        levels[name] = Levels(values=np.array(own.values), error=own.error)
+        levels[name] = LevelShares(values=np.array(own.values), error=own.error)
     profile = Profile(limits=limits, n_rows=form.n_rows, numbers=numbers, levels=levels)
     families = {one.name for one in list_families(limits) if one.is_number}
     check(families == set(numbers), "The profile in model.json lacks a column.")

@@ -36,8 +36,8 @@ from skdp.schema import (
 )
 from skdp.schema.validation import fact
 
-#: Releases a sum for a share of the budget.
-Release = Callable[[queries.BoundedSum, float], Released]
+#: A function that releases a sum for a share of the budget.
+Ask = Callable[[queries.BoundedSum, float], Released]
 #: Share of the budget (of μ²) of a look. Each of its two releases has half of it.
 LOOK_SHARE = 0.05
 #: Number of equal bins of a range, and of the part that the finer release looks at.
@@ -157,7 +157,7 @@ def list_families(schema: Schema) -> list[Family]:
     return [*found, Family(name="", column=schema.target_column)]
 
 
-def count_cells(records: Records, families: Sequence[Family]) -> IntArray:
+def count_families(records: Records, families: Sequence[Family]) -> IntArray:
     """Return all counts of all families, and last the number of records.
 
     `Records.find_share` gives the number of parts that each row counts as. A row of
@@ -263,33 +263,15 @@ def release_counts(
     query: str,
     one: int,
     neighbours: Neighbours,
-    release: Release,
+    ask: Ask,
 ) -> list[tuple[FloatArray, float]]:
     """Release several families of counts at once, for half of `LOOK_SHARE`.
 
     Return the noisy counts of each family, and the standard deviation of their noise.
     The noise of a family is proportional to 1/√w, where w is its weight.
-
-    Notes
-    -----
-    **Guarantee.** For all neighbouring tables, the counts, divided by their shapes
-    1/√w, differ by at most `sensitivity` in Euclidean norm. A record adds nonnegative
-    integers with a sum of at most `one` to each family, and all rows of a person
-    together add no more. So it changes family f by at most 1 in the units of the
-    release, and all families together by at most √(Σ w_f) after the division. Two
-    records' contributions form at most a right angle, so replacing one costs √2.
     """
-    shape = np.repeat(1.0 / np.sqrt(weights), [len(part) for part in exact])
-    changes = queries.count_changes(neighbours)
-    asked = queries.BoundedSum(
-        queries.big(np.concatenate(exact)),
-        1.0 / one,
-        shape,
-        grid.round_up(math.sqrt(changes * math.fsum(weights))),
-        kind,
-        query,
-    )
-    released = release(asked, LOOK_SHARE / 2)
+    asked = queries.histograms(exact, weights, neighbours, kind, query, one)
+    released = ask(asked, LOOK_SHARE / 2)
     ends = np.cumsum([len(part) for part in exact])[:-1]
     values = np.split(released.values, ends)
     stds = np.split(released.noise_std, ends)
@@ -427,7 +409,7 @@ def choose_finer_edges(low: float, high: float, error: float) -> IntArray:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Levels:
+class LevelShares:
     """Noisy counts of categories, divided by the rows.
 
     Attributes
@@ -460,14 +442,14 @@ class Profile:
     numbers : mapping of str to Histogram
         The histogram of each number, by the name of the column. The name of the target
         is empty.
-    levels : mapping of str to Levels
+    levels : mapping of str to LevelShares
         The shares of the categories, by the name of the column.
     """
 
     limits: Schema
     n_rows: int
     numbers: Mapping[str, Histogram]
-    levels: Mapping[str, Levels]
+    levels: Mapping[str, LevelShares]
 
     def __repr__(self) -> str:
         columns = count_in_words(len(self.limits.columns), "column")
@@ -557,14 +539,15 @@ def make_profile(
     limits: Schema,
     neighbours: Neighbours,
     n_rows: int | None,
-    release: Release,
+    ask: Ask,
 ) -> Profile:
-    """Look at a table as `release_look` does, with any function that releases sums.
+    """Look at a table as `release_look` does.
 
-    An audit passes one that returns what an earlier look released.
+    `ask` releases a sum for a share of the budget. An audit passes a function that
+    returns what an earlier look released.
     """
     families = list_families(limits)
-    counted = records.add_up(partial(count_cells, families=tuple(families)))
+    counted = records.add_up(partial(count_families, families=tuple(families)))
     *exact, rows = np.split(counted, np.cumsum([one.size for one in families]))
     even = np.arange(0, FINE + 1, FINE // BINS)
     asked = [
@@ -576,7 +559,7 @@ def make_profile(
     query = f"histograms of {names} and of the target"
     if n_rows is None:
         query = f"number of {records.layout.counted}, {query}"
-    given = Kind.LOOK, query, records.one, neighbours, release
+    given = Kind.LOOK, query, records.one, neighbours, ask
     first = release_counts(asked + [rows] * (n_rows is None), weights, *given)
     if n_rows is None:
         n_rows = max(1, round(float(first.pop()[0][0])))
@@ -586,7 +569,7 @@ def make_profile(
         families, exact, weights, first, strict=False
     ):
         if not one.is_number:
-            levels[one.name] = Levels(values=values / n, error=std / n)
+            levels[one.name] = LevelShares(values=values / n, error=std / n)
             continue
         found = Histogram(edges=even, values=values / n, error=std / n)
         numbers[one.name] = found
@@ -597,7 +580,7 @@ def make_profile(
     if again:
         own, finer, parts, heavy = zip(*again, strict=True)
         query = f"finer histograms of {count_in_words(len(again), 'column')}"
-        given = Kind.FINER_LOOK, query, records.one, neighbours, release
+        given = Kind.FINER_LOOK, query, records.one, neighbours, ask
         second = release_counts(parts, heavy, *given)
         for name, edges, (values, std) in zip(own, finer, second, strict=True):
             numbers[name] = Histogram(edges=edges, values=values / n, error=std / n)

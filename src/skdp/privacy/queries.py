@@ -437,6 +437,35 @@ def histogram(
     return BoundedSum(value, 1.0 / one, ones, sensitivity, kind, query)
 
 
+def histograms(
+    parts: Sequence[IntArray],
+    weights: Sequence[float],
+    neighbours: Neighbours,
+    kind: Kind,
+    query: str,
+    one: int = 1,
+) -> BoundedSum:
+    """Return several families of counts together, each with a weight.
+
+    To each family, a record adds nonnegative integers with a sum of at most `one`, a
+    power of two. So do all rows of a person together. The counts are released in units
+    of 1/one. The noise of family f is proportional to 1/√w_f, where w_f is its weight.
+
+    Notes
+    -----
+    **Guarantee.** For all neighbouring tables, the counts, divided by their shapes
+    1/√w, differ by at most `sensitivity` in Euclidean norm. A record changes family f
+    by at most 1 in the units of the release, and all families together by at most
+    √(Σ w_f) after the division. Two records' contributions form at most a right angle,
+    so replacing one costs √2.
+    """
+    shape = np.repeat(1.0 / np.sqrt(weights), [len(part) for part in parts])
+    square = count_changes(neighbours) * math.fsum(weights)
+    sensitivity = grid.round_up(math.sqrt(square))
+    value = big(np.concatenate(parts))
+    return BoundedSum(value, 1.0 / one, shape, sensitivity, kind, query)
+
+
 def state_sensitivity(
     values: FloatArray, sensitivity: float, kind: Kind, query: str
 ) -> BoundedSum:

@@ -61,7 +61,7 @@ _ROOM = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class PrivacyProfile:
     """An upper bound on δ(ε), on an increasing grid `epsilons` that starts at 0."""
 
     epsilons: FloatArray
@@ -100,7 +100,9 @@ def gdp_deltas(epsilons: FloatArray, mu: float) -> FloatArray:
     return np.asarray(ndtr(-epsilons / mu + mu / 2) - np.exp(low))
 
 
-def compute_profile(noise_multiplier: float, rate: float, n_steps: int) -> Profile:
+def compute_profile(
+    noise_multiplier: float, rate: float, n_steps: int
+) -> PrivacyProfile:
     """Bound δ(ε) of T Poisson steps, for both adding and removing a record.
 
     Parameters
@@ -129,7 +131,7 @@ def compute_profile(noise_multiplier: float, rate: float, n_steps: int) -> Profi
     half = 1 << math.ceil(math.log2(reach / step))
     masses = _masses(noise_multiplier, rate, step, half)
     both = [_compose(*mass, step, n_steps) for mass in masses]
-    return Profile(np.arange(float(half)) * step, np.maximum(*both))
+    return PrivacyProfile(np.arange(float(half)) * step, np.maximum(*both))
 
 
 def _spread(z: float, q: float) -> float:
@@ -272,7 +274,7 @@ def rounding_allowance(n_steps: int, size: int) -> float:
     return 4.0 * n_steps * math.log2(size) * 2.0**-52
 
 
-def smallest_mu(curve: Profile, delta: float) -> float:
+def smallest_mu(curve: PrivacyProfile, delta: float) -> float:
     """Return the smallest μ for which δ_GDP(ε; μ) + δ is never below the profile.
 
     The result is infinite if there is no such μ.

@@ -177,10 +177,13 @@ class Numeric:
         )
         vars(self).update(ends=(low, high), inner=(0.0, 1.0))
         if self.fill is not None:
-            self._set_fill(self.fill)
+            fill, inner = self._check_fill(self.fill)
+            vars(self).update(fill=fill, ends=fill, inner=inner)
 
-    def _set_fill(self, given: Sequence[float]) -> None:
-        """Check the part of the range that rows fill, and set what follows from it."""
+    def _check_fill(
+        self, given: Sequence[float]
+    ) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Return the ends of the part that rows fill, in units and scaled to [0, 1]."""
         check(len(given) == 2, f"fill must be a pair (low, high), got {given!r}.")
         check_numbers("fill", low=given[0], high=given[1])
         fill = (float(given[0]), float(given[1]))
@@ -199,7 +202,7 @@ class Numeric:
         )
         ends = self.rescale(np.array(fill))[0].tolist()
         check(ends[0] < ends[1], f"fill is too short, got {fill}.")
-        vars(self).update(fill=fill, ends=fill, inner=(ends[0], ends[1]))
+        return fill, (ends[0], ends[1])
 
     signed = False
     title: ClassVar[str] = "numeric"

@@ -338,6 +338,16 @@ class Schema:
             "columns, or the levels of the columns of pairs.",
         )
         fixed = sum(column.kind != "dense" for column in self.columns.values())
+        filled = [
+            name
+            for name, column in self.columns.items()
+            if isinstance(column, Numeric) and column.fill is not None
+        ]
+        # Clipping a number to its filled part could make a shortened row longer.
+        check(
+            self.row_norm is None or not filled,
+            f"row_norm requires numbers without a fill, got {filled[:1]} with one.",
+        )
         check(
             self.row_norm is None or math.sqrt(fixed) < self.row_norm < 1e100,
             f"row_norm must be finite and above √{fixed}, the norm of categories, bins "
