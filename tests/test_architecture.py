@@ -600,7 +600,13 @@ PROMISES = {
         "SearchRecord.end",
     },
     "privacy/randomness.py": {"Randomness.normals"},
-    "privacy/budget.py": {"PrivacyRecord.charge"},
+    "privacy/budget.py": {"PrivacyRecord.charge", "PrivacyRecord.prepay"},
+    "privacy/visits.py": {
+        "Visits.of",
+        "find_longest",
+        "visit_gradients",
+        "visit_images",
+    },
     "ledger/ledger.py": {"Ledger.reserve"},
     "privacy/accountant.py": {
         "gdp_delta",
