@@ -30,7 +30,15 @@ from skdp.estimators.predict import (
     read_levels,
     read_numbers,
 )
-from skdp.schema import Categorical, FloatArray, Numeric, Pair, Vector, check
+from skdp.schema import (
+    Categorical,
+    FloatArray,
+    Numeric,
+    Pair,
+    Product,
+    Vector,
+    check,
+)
 from skdp.schema.columns import divide_by_norm
 from skdp.tables.readers import import_library
 
@@ -86,6 +94,11 @@ def make_pipeline(model: Any) -> Pipeline:
     check(
         schema.row_norm is None,
         "A model whose schema has row_norm cannot be exported as a pipeline.",
+    )
+    check(
+        not any(isinstance(c, Product) for c in schema.columns.values()),
+        "A model with interactions or logarithms of a formula cannot be "
+        "exported as a pipeline.",
     )
     named = hasattr(model, "feature_names_in_")
     parts: dict[str, tuple[RenderedColumn, list[Any]]] = {}

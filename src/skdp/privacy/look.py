@@ -86,12 +86,8 @@ def describe_finely(schema: Schema) -> Schema:
     columns: dict[str, Column] = {}
     for name, column in schema.columns.items():
         if isinstance(column, Numeric) and column.bins is None:
-            column = Numeric(
-                column.low,
-                column.high,
-                column.scale,
-                knots=INTERVALS + 1,
-                indicator=True,
+            column = replace(
+                column, knots=INTERVALS + 1, indicator=True, missing=None, fill=None
             )
         if not isinstance(column, Pair):
             columns[name] = column
