@@ -118,6 +118,30 @@ def test_the_range_holds_whatever_the_cells_are():
             assert product.low <= made.min() < made.max() <= product.high
 
 
+def test_a_centred_product_is_measured_from_the_middle_and_reported_from_zero():
+    table = make_table(4000)
+    model = skdp.fit(
+        "ill ~ age*sex + age*log(bmi) + sex:ward + ward",
+        table,
+        SCHEMA,
+        "binomial",
+        3.0,
+        random_state=0,
+    )
+    made = model.schema_.columns["age:sex[T.m]"]
+    assert made.factors[0].centre == pytest.approx(50, abs=5)
+    assert made.low < -8 < 8 < made.high
+    # A change of the centre changes no prediction: coefficients say the same.
+    new = make_table(40, 1).assign(sex="m", ward="c")
+    inside = new[(new.age - 50).abs().lt(20) & (new.bmi - 26).abs().lt(6)]
+    b = model.params
+    bmi = np.log(inside.bmi)
+    margin = b["Intercept"] + b["sex[T.m]"] + b["log(bmi)"] * bmi
+    margin += b["ward[T.c]"] + b["sex[T.m]:ward[T.c]"]
+    margin += (b["age"] + b["age:sex[T.m]"] + b["age:log(bmi)"] * bmi) * inside.age
+    np.testing.assert_allclose(margin, model.decision_function(inside), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("formula", "said"),
     [

@@ -94,6 +94,8 @@ def fit(
     to the reference if the number is also a term. One of two categories needs both as
     terms, and has a coefficient for each combination of levels other than references.
     Each coefficient belongs to a public column of the schema (`skdp.schema.Product`).
+    If its columns are terms too, it is measured from the middle of the rows inside, and
+    all coefficients are reported as if it was not.
 
     Examples
     --------
@@ -277,9 +279,11 @@ class _Design:
             )
         # The slope of a number at the reference is its own coefficient, if it has one.
         full = [any(levels) and not all(levels) and not mains[1 - i] for i in (0, 1)]
+        # What centring subtracts must have coefficients that can take it.
+        centred = all(mains) and self.intercept
         for a, one in first.list_factors(full[0]):
             for b, other in second.list_factors(full[1]):
-                self._put(f"{a}:{b}", Product.of(one, other))
+                self._put(f"{a}:{b}", Product.of(one, other, centred=centred))
 
     def _add_main(self, part: _Word) -> None:
         known = self.mains.get(str(part))

@@ -31,6 +31,7 @@ from skdp.schema import (
     IntArray,
     Numeric,
     Pair,
+    Product,
     Schema,
     count_in_words,
 )
@@ -626,6 +627,13 @@ def use_ranges(profile: Profile) -> Schema:
         if isinstance(column, Numeric) and name in profile.numbers
         else column
         for name, column in schema.columns.items()
+    }
+    shares = {name: found.shares for name, found in profile.levels.items()}
+    columns = {
+        name: column.recentre(columns, shares)
+        if isinstance(column, Product)
+        else column
+        for name, column in columns.items()
     }
     target = schema.target_column
     if isinstance(target, Numeric):

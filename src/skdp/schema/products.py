@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product as combine
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from skdp.schema.columns import Categorical, Numeric, level_key
-from skdp.schema.validation import FloatArray, check
+from skdp.schema.columns import Categorical, Column, Numeric, level_key
+from skdp.schema.validation import FloatArray, check, check_numbers
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Factor:
         others.
     transform : {"linear", "log", "log1p"}
         What is computed from a number x: x itself, log(x) or log(1 + x).
+    centre : float
+        The public number that is subtracted from the result.
 
     Notes
     -----
@@ -45,12 +47,14 @@ class Factor:
     column: Numeric | Categorical
     level: object = None
     transform: Literal["linear", "log", "log1p"] = "linear"
+    centre: float = 0.0
 
     def __post_init__(self) -> None:
         check(
             self.transform in ("linear", "log", "log1p"),
             f"transform must be 'linear', 'log' or 'log1p', got {self.transform!r}.",
         )
+        check_numbers("A factor", centre=self.centre)
         if isinstance(self.column, Categorical):
             check(
                 self.transform == "linear" and level_key(self.level) in self._keys(),
@@ -87,19 +91,23 @@ class Factor:
     def find_range(self) -> tuple[float, float]:
         """Return the smallest and the largest value that the factor can have."""
         if isinstance(self.column, Categorical):
-            return 0.0, 1.0
-        low, high = self._transform(np.array([self.column.low, self.column.high]))
+            return -self.centre, 1.0 - self.centre
+        low, high = self.convert([self.column.low, self.column.high])
         return float(low), float(high)
+
+    def convert(self, values: Any) -> FloatArray:
+        """Return what the factor is for numbers inside of its column's range."""
+        return self._transform(np.asarray(values, dtype=np.float64)) - self.centre
 
     def compute(self, cells: Any) -> FloatArray:
         """Return the values (n,) of the factor, given the cells of its column."""
         if isinstance(self.column, Categorical):
             at = self._keys().index(level_key(self.level))
             codes = self.column.compute_features(cells)
-            return np.asarray(codes == at, dtype=np.float64)
+            return np.asarray(codes == at, dtype=np.float64) - self.centre
         given = np.asarray(cells, dtype=np.float64)
         clipped = np.clip(given, self.column.low, self.column.high)
-        return self._transform(np.where(np.isnan(given), self.column.default, clipped))
+        return self.convert(np.where(np.isnan(given), self.column.default, clipped))
 
     def _transform(self, values: FloatArray) -> FloatArray:
         assert isinstance(self.column, Numeric)
@@ -114,10 +122,18 @@ class Factor:
     def __str__(self) -> str:
         if isinstance(self.column, Categorical):
             return f"({self.name} = {self.level})"
-        if self.transform == "linear" and self.column.scale == "log":
-            return f"log(1 + {self.name} - {self.column.low:g})"
-        plain = self.transform == "linear"
-        return self.name if plain else f"{self.transform}({self.name})"
+        name = f"{self.transform}({self.name})"
+        if self.transform == "linear":
+            on_log = self.column.scale == "log"
+            shifted = f"log(1 + {self.name} - {self.column.low:g})"
+            name = shifted if on_log else self.name
+        return name if self.centre == 0 else f"({name} - {self.centre:.4g})"
+
+
+def _multiply_ranges(ends: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the range of the product of numbers in the given ranges."""
+    corners = [math.prod(corner) for corner in combine(*ends)]
+    return min(corners), max(corners)
 
 
 @dataclass(frozen=True)
@@ -134,9 +150,15 @@ class Product(Numeric):
         As for `Numeric`.
     factors : sequence of Factor
         The factors.
+    centred : bool
+        Whether both factors are measured from their middle, which a look finds. Far
+        from zero a product would hardly differ from a multiple of one of its columns,
+        so noise would hide its effect. Both columns must have coefficients, and the
+        model an intercept. Coefficients are reported as if nothing was subtracted.
     """
 
     factors: Sequence[Factor] = ()
+    centred: bool = False
 
     title: ClassVar[str] = "product"
 
@@ -147,14 +169,73 @@ class Product(Numeric):
             "A product must have 1 to 8 factors.",
         )
         object.__setattr__(self, "factors", factors)
+        check(
+            len(factors) == 2 if self.centred else all(f.centre == 0 for f in factors),
+            "Only products of two columns can be centred, with centred=True.",
+        )
         super().__post_init__()
 
     @classmethod
-    def of(cls, *factors: Factor) -> Product:
-        """Return the product of the factors, with the range that it can have."""
-        ends = [f.find_range() for f in factors]
-        corners = [math.prod(corner) for corner in combine(*ends)]
-        return cls(min(corners), max(corners), factors=factors)
+    def of(cls, *factors: Factor, centred: bool = False) -> Product:
+        """Return the product of the factors, with the range that it can have.
+
+        If `centred`, numbers are measured from the defaults of their columns, and
+        categories as if all were equally frequent.
+        """
+        if centred:
+            factors = tuple(
+                replace(one, centre=float(one.convert(one.column.default)))
+                if isinstance(one.column, Numeric)
+                else replace(one, centre=1.0 / one.column.width)
+                for one in factors
+            )
+        low, high = _multiply_ranges([one.find_range() for one in factors])
+        return cls(low, high, factors=factors, centred=centred)
+
+    def recentre(
+        self, columns: Mapping[str, Column], shares: Mapping[str, FloatArray]
+    ) -> Product:
+        """Return the product for `columns` whose filled parts a look has found.
+
+        Numbers are then measured from the middle of the rows, and categories from their
+        `shares` of the rows. A product that is not centred stays as it is.
+        """
+        if not self.centred:
+            return self
+        factors, fills = [], []
+        for factor in self.factors:
+            main = self.find_main(factor, columns)
+            if isinstance(factor.column, Categorical):
+                own = shares.get(factor.name)
+                if own is not None:
+                    share = float(own[factor.column.codes[level_key(factor.level)]])
+                    factor = replace(factor, centre=min(max(share, 0.0), 1.0))
+                factors.append(factor)
+                fills.append(factor.find_range())
+                continue
+            assert isinstance(main, Numeric)
+            plain = replace(factor, centre=0.0)
+            values = np.array([*main.ends, main.default])
+            if not isinstance(main, Product):
+                plain = replace(plain, column=replace(main, fill=None))
+                values = plain.convert(values)
+            low, high, middle = values.tolist()
+            factors.append(replace(plain, centre=middle))
+            fills.append((low - middle, high - middle))
+        ends = _multiply_ranges([one.find_range() for one in factors])
+        low, high = _multiply_ranges(fills)
+        fill = (max(low, ends[0]), min(high, ends[1]))
+        return replace(
+            self, low=ends[0], high=ends[1], factors=factors, missing=0.0, fill=fill
+        )
+
+    def find_main(self, factor: Factor, columns: Mapping[str, Column]) -> Column | None:
+        """Return the column that has the coefficient of a factor alone, if any."""
+        if factor.transform == "linear":
+            return columns.get(factor.name)
+        alone = replace(factor, centre=0.0)
+        same = (c for c in columns.values() if isinstance(c, Product))
+        return next((c for c in same if c.factors == (alone,)), None)
 
     def describe(self) -> str:
         """Write the product, and its range."""

@@ -511,13 +511,18 @@ def _count_letters(name: object, column: Column) -> int:
 
 
 def _check_factors(columns: Mapping[str, Column], products: Iterable[Product]) -> None:
-    """Refuse factors that describe a column as another kind than elsewhere."""
+    """Refuse factors that contradict other columns, or lack those they need."""
     kinds: dict[str, bool] = {
         key: isinstance(column, Categorical)
         for key, column in columns.items()
         if isinstance(column, (Numeric, Categorical))
     }
-    for factor in (one for product in products for one in product.factors):
+    for product, factor in ((p, one) for p in products for one in p.factors):
+        check(
+            not product.centred or product.find_main(factor, columns) is not None,
+            f"A centred product requires its columns in the schema, such as "
+            f"{factor.name!r}.",
+        )
         own = isinstance(factor.column, Categorical)
         check(
             kinds.setdefault(factor.name, own) == own,

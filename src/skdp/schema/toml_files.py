@@ -150,6 +150,7 @@ class FactorForm(Form, frozen=True, kw_only=True):
     column: dict[str, Any]
     level: str | bool | int | float | None = None
     transform: str = "linear"
+    centre: int | float = 0.0
 
 
 class ProductForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="product"):
@@ -161,6 +162,7 @@ class ProductForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="produc
     missing: int | float | None = None
     fill: list[float] | None = None
     factors: list[dict[str, Any]]
+    centred: bool = False
 
 
 _COLUMNS: Mapping[str, tuple[type[Form], type[Column]]] = {
@@ -350,8 +352,12 @@ def _read_factor(body: Mapping[str, Any], where: str) -> Factor:
 
 def _write_factor(factor: Factor) -> dict[str, Any]:
     """Return the TOML table of a factor."""
-    values = {"name": factor.name, "column": _write_column(factor.column)}
+    values: dict[str, Any] = {
+        "name": factor.name,
+        "column": _write_column(factor.column),
+    }
     values |= {} if factor.level is None else {"level": _to_python(factor.level)}
+    values |= {"centre": factor.centre} if factor.centre else {}
     plain = factor.transform == "linear"
     return values | ({} if plain else {"transform": factor.transform})
 
