@@ -81,6 +81,7 @@ def lines(repeats: int) -> Iterator[Line]:
         message = "announced" if "compiling" in said else "not announced"
         for what, program, required, code in (
             ("`import skdp`", IMPORT, 0.1, 0),
+            ("`import sklearn.base`, for comparison", "import sklearn.base", None, 0),
             ("a first fit, 1,000 rows", small, 1.2, 0),
             ("a first fit, 50,000 rows", FIT.format(engine="auto", **usual), None, 0),
             ("the same, kernels compiled before", compiling, None, 0),

@@ -319,7 +319,9 @@ with the noise of the whole run; the dot is what it did return. A pass reads eve
 once: a batch of rate q is q passes, a step on a column its share of the columns,
 DP-SVRG's correction two gradients of a batch. Our two releases before the first step,
 and those of M in DP-CD and importance sampling, are one pass each. Noise is isotropic
-on every set, as in the paper, unless a system is called elliptical. Output and
+on every set, as in the paper, unless a system is called elliptical. Steps on single
+coordinates pay for those that one row can take part in ([Theorem
+V](../../guide/theory.md)), steps on columns and full steps for all. Output and
 objective perturbation solve to machine precision and have no path, so a dotted level is
 drawn. The table *hospital* is made up and small (10,000 rows); the others are real.""",
         f"""**Ours** (the matrix rule, which is the default of the estimators) has the

@@ -47,7 +47,7 @@ from tables import Table
 
 TITLE = "Penalties that couple coordinates, and DP-SEGA"
 DELTA = 1e-6
-SEEDS = range(3)
+SEEDS = range(10)
 MADE_ROWS = 2000
 METHODS = {
     "full": "full steps",

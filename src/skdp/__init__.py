@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from skdp.estimators.additive import AdditiveClassifier, AdditiveRegressor
     from skdp.estimators.classifiers import LinearSVC, LogisticRegression
     from skdp.estimators.discover import Discovery, discover
+    from skdp.estimators.model_formula import fit
     from skdp.estimators.plan_fit import plan
     from skdp.estimators.regressors import (
         HuberRegressor,
@@ -87,6 +88,7 @@ __all__ = [
     "discover",
     "encode",
     "evaluate",
+    "fit",
     "load",
     "make_default_plan",
     "make_hospital",
@@ -112,6 +114,7 @@ _HOME = {
         "skdp.estimators.additive": "AdditiveClassifier AdditiveRegressor",
         "skdp.estimators.classifiers": "LinearSVC LogisticRegression",
         "skdp.estimators.discover": "Discovery discover",
+        "skdp.estimators.model_formula": "fit",
         "skdp.estimators.plan_fit": "plan",
         "skdp.estimators.regressors": (
             "HuberRegressor LinearRegression PoissonRegressor"

@@ -39,7 +39,7 @@ ENTRIES = {
     "fit of what is found": lambda t: _fit_what_is_found(t).weights_,
     "curves": lambda t: skdp.AdditiveClassifier(schema=SCHEMA, **FIXED).fit(t).weights_,
     "discover": lambda t: str(
-        skdp.discover(t, epsilon=9.0, unit="who", random_state=1)
+        skdp.discover(t, epsilon=9.0, unit="who", random_state=1).schema
     ),
     "evaluate": lambda t: str(
         skdp.evaluate(_fit(TABLE), t, epsilon=9.0, random_state=1)

@@ -258,12 +258,12 @@ class Watch:
 
     # ---- sums
 
-    def release(self, total, z, noise, record):
+    def release(self, total, z, noise, record, presence=1.0):
         """Release the first run's sum, compared with the second's."""
         if self.in_levels:
             self.counted = total
             return REAL["release"](total, 0.0, noise, record)
-        before, z_before = self._next("releases", lambda: (total, z))
+        before, z_before = self._next("releases", lambda: (total, (z, presence)))
         if not self.first:
             self.n_compared += 1
             parts = [
@@ -271,7 +271,7 @@ class Watch:
                 for t in (before, total)
             ]
             self._same(f"release {self.n_compared}", parts[0], parts[1])
-            self._same("noise multiplier", z_before, z)
+            self._same("noise multiplier", z_before, (z, presence))
             if total.value.shape == before.value.shape:
                 twice = self.neighbours == "replace-one" and any(
                     record is batch for batch in self.batches
@@ -280,7 +280,7 @@ class Watch:
             else:
                 self.wrong.append(f"{total.query}: sums of other shapes")
             self._check_paid(total, z, record)
-        return REAL["release"](before, z, noise, record)
+        return REAL["release"](before, z, noise, record, presence)
 
     def _check_paid(self, total, z, record):
         """A charge to a discarded record must also be on a record that is kept."""

@@ -14,7 +14,12 @@ from skdp.descent.geometry import Diagonal
 from skdp.descent.matrix import Matrix
 from skdp.descent.plan import Plan, run
 from skdp.descent.samplings import LAWS, Blocks, FollowingLaw, Full, Nice
-from skdp.descent.sketches import Sketched, bound_image, randomised_hadamard
+from skdp.descent.sketches import (
+    Sketched,
+    bound_image,
+    fix_signs,
+    randomised_hadamard,
+)
 from skdp.engines.reference import ReferenceEngine, to_dense
 from skdp.models.losses import Logistic, Softmax
 from skdp.models.penalties import Box, ElasticNet, lasso, ridge
@@ -456,3 +461,11 @@ def test_an_estimator_takes_a_sketch_and_its_record_is_verified(law, tmp_path):
     if law == "norms":
         with pytest.raises(ValueError, match="law='fixed'"):
             skdp.audit.fit(model, n_trials=2)
+
+
+def test_signs_of_directions_do_not_depend_on_the_library():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20, 7))
+    flipped = rows * rng.choice([-1.0, 1.0], size=(20, 1))
+    assert np.array_equal(fix_signs(rows), fix_signs(flipped))
+    assert (np.abs(fix_signs(rows)) == np.abs(rows)).all()

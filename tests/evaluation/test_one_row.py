@@ -234,8 +234,11 @@ def test_no_cell_shows_but_in_released_numbers(neighbours):
         table["y"] = np.array([odd, *targets("logistic")[1:]], dtype=object)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found = skdp.evaluate(made, table, epsilon=1.0, neighbours=neighbours)
-        told.add((str(found.privacy_), tuple(found.scores), len(found.calibration)))
+            options = {"epsilon": 1.0, "neighbours": neighbours, "by": "job"}
+            found = skdp.evaluate(made, table, **options)
+        groups = tuple(group.level for group in found.groups)
+        shapes = tuple(found.scores), len(found.calibration), groups
+        told.add((str(found.privacy_), *shapes))
     assert len(told) == 1
 
 
@@ -262,9 +265,11 @@ def test_all_that_is_shown_follows_from_what_was_released(
         table = pd.DataFrame(ROWS).sample(frac=1.0, replace=True, random_state=seed)
         own = ["no", "yes", "neither"] if kind == "logistic" else [0.0, 1.5, 3.0, 9e9]
         table["y"] = drawn.choice(own, N)
-        found = skdp.evaluate(made, table, epsilon=1.0, neighbours=neighbours)
-        shown.add((str(found), repr(found.roc)))
-    assert len(shown) == 1
+        for by in (None, "job"):
+            options = {"epsilon": 1.0, "neighbours": neighbours, "by": by}
+            found = skdp.evaluate(made, table, **options)
+            shown.add((by, str(found), repr(found.roc)))
+    assert len(shown) == 2
 
 
 @settings(max_examples=25, deadline=None)

@@ -298,7 +298,7 @@ def make_game(
     schema = model.schema
     assert isinstance(schema, Schema)
     neighbours: Any = model.neighbours
-    looks = model._looks(schema.row_norm)
+    looks = model._looks(schema)
     # A look decides from where a number is measured, so no cells add nothing for sure.
     # A record that is zeroed out is then left out. No sum contains the number of rows.
     absent = looks and neighbours == "zero-out"
@@ -337,7 +337,7 @@ def make_game(
         recorded = RecordedSampling(plan.sampling)
         given = {"geometry": plan.geometry, "n_steps": plan.n_steps}
         model.set_params(sampling=recorded, **given)
-        looks = model._looks(schema.row_norm)
+        looks = model._looks(schema)
     plain = read(tables[0], schema), read(tables[1], schema)
     finely = [read(table, describe_finely(schema)) for table in tables if looks]
 

@@ -18,6 +18,7 @@ from skdp.schema import (
     FloatArray,
     Numeric,
     Pair,
+    Product,
     Schema,
     Vector,
     check,
@@ -109,6 +110,11 @@ def make_neighbours(
         1 <= group < n_rows - 2 * twins,
         f"group must be at least 1 and below {n_rows - 2 * twins} (n_rows - 2 twins), "
         f"got {group}.",
+    )
+    check(
+        not any(isinstance(column, Product) for column in schema.columns.values()),
+        "Schemas with products of columns are not audited. Describe the product as a "
+        "Numeric column.",
     )
     if neighbours == "zero-out":
         for name, column in schema.columns.items():

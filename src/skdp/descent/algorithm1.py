@@ -107,7 +107,10 @@ def draw_course(
     if count is None:
         return Course(loops, n_steps)
     drawn = [list(loop) for loop in loops]
-    visits = count([at for loop in drawn for at in loop])
+    flat = [at for loop in drawn for at in loop]
+    for at in flat:  # callbacks get them, and must not change what was counted
+        at.flags.writeable = False
+    visits = count(flat)
     every = visits is None or visits.presence == 1
     return Course(drawn, n_steps, None if every else visits)
 

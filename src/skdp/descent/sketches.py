@@ -51,6 +51,18 @@ def randomised_hadamard(n_features: int, seed: int = 0) -> FloatArray:
     return np.asarray(hadamard(order)[:, :n_features] * signs, dtype=np.float64)
 
 
+def fix_signs(directions: FloatArray) -> FloatArray:
+    """Return rows of which the first large entry is positive.
+
+    The sign of an eigenvector is arbitrary and differs between libraries. An entry is
+    large if it is at least half as large as the largest in its row.
+    """
+    sizes = np.abs(directions)
+    first = np.argmax(sizes >= 0.5 * sizes.max(axis=1, keepdims=True), axis=1)
+    signs = np.sign(directions[np.arange(len(directions)), first])
+    return np.asarray(directions * np.where(signs < 0, -1.0, 1.0)[:, None])
+
+
 def bound_image(layout: Layout, matrix: FloatArray) -> float:
     """Return a bound on ‖Q x‖ over all encoded rows x.
 
@@ -189,7 +201,7 @@ class Sketched(Geometry):
             mean = fill_gram(layout, pattern, gram.values, task.n_rows) / task.n_rows
             white = whiten(mean, self.floor, pattern.shift, make_prior(layout))
             if directions is None:
-                directions = (white.vectors.T @ white.root)[::-1]
+                directions = fix_signs((white.vectors.T @ white.root)[::-1])
             with one_thread(layout.n_features):
                 inverse = np.linalg.inv(white.root)
                 metric = inverse @ inverse.T  # A, for rows as they are encoded

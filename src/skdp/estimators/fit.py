@@ -69,6 +69,7 @@ from skdp.privacy.discovery import N_SHARES, release_shares
 from skdp.privacy.encoding import Records
 from skdp.privacy.look import (
     Profile,
+    can_be_narrowed,
     describe_finely,
     find_knot_shares,
     release_look,
@@ -329,7 +330,7 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
                 schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
                 schema = self._adapt_target(schema) if opened.infers_target else schema
             profile = None
-            if self._looks(schema.row_norm):
+            if self._looks(schema):
                 seen = read(describe_finely(schema)) if records is None else records
                 profile = release_look(seen, schema, record, noise, rows)
                 found = self._use(profile, record)
@@ -398,7 +399,7 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
     def _check_once(self, asked: PrivacyRequest, opened: OpenedTable) -> None:
         """Refuse a table that can be read only once if this fit must read it again."""
         open_ended = opened.schema is not None and not self._is_described(opened.schema)
-        looks = self._looks(opened.row_norm)
+        looks = opened.schema is not None and self._looks(opened.schema)
         reads = ["a look (which look=False leaves out)"] if looks else []
         reads += ["the places of knots"] if open_ended and not looks else []
         reads += ["the classes"] if isinstance(self.class_weight, str) else []
@@ -423,7 +424,7 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
         # With a ledger, rows are counted but no record is read before the charge.
         if asked.ledger is None and opened.ids is None and opened.source.n_rows is None:
             readable = opened.schema
-        if readable is not None and self._looks(readable.row_norm):
+        if readable is not None and self._looks(readable):
             readable = describe_finely(readable)
         elif readable is not None and not self._is_described(readable):
             readable = None
@@ -514,18 +515,19 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
         """Return whether the schema already fixes all knots and pairs."""
         return not schema.unresolved
 
-    def _looks(self, row_norm: float | None) -> bool:
+    def _looks(self, schema: Schema) -> bool:
         """Return whether a look comes before the fit.
 
         The methods of the paper, other solvers and ℓ₁ penalties use the ranges of the
         schema as they are. So do rows of a bounded norm, whose numbers are scaled
-        together.
+        together. Without a range that could be narrowed, there is no look either.
         """
         named = isinstance(self.geometry, str) and isinstance(self.sampling, str)
         usual = named and self.geometry in ("auto", "matrix")
         usual = usual and self.sampling in ("auto", "full") and self.solver == OWN
-        plain = self.l1_ratio == 0 and row_norm is None
-        return usual and plain and self.look and self.epsilon < math.inf
+        plain = self.l1_ratio == 0 and schema.row_norm is None
+        useful = can_be_narrowed(schema)
+        return usual and plain and useful and self.look and self.epsilon < math.inf
 
     def _find_curves(self, schema: Schema) -> list[str]:
         """Return the names of the numeric columns whose knots are to be chosen."""

@@ -17,7 +17,15 @@ from typing import Any
 import numpy as np
 
 from skdp.estimators.predict import convert_to_numbers
-from skdp.schema import Categorical, FloatArray, Numeric, Pair, Vector, check
+from skdp.schema import (
+    Categorical,
+    FloatArray,
+    Numeric,
+    Pair,
+    Product,
+    Vector,
+    check,
+)
 from skdp.tables.cells import MISSING, Levels, codes, is_exact, number
 
 #: Versions of the operator sets, which every runtime since 2021 supports.
@@ -70,6 +78,11 @@ def make_onnx_model(model: Any) -> Any:
     check(
         model.schema_.row_norm is None,
         "A model whose schema has row_norm cannot be exported to ONNX.",
+    )
+    check(
+        not any(isinstance(c, Product) for c in model.schema_.columns.values()),
+        "A model with interactions or logarithms of a formula cannot be "
+        "exported to ONNX.",
     )
     graph = _Graph(model.schema_.inputs)
     texts = any(map(_holds_texts, model.schema_.columns.values()))

@@ -500,6 +500,8 @@ def count_given(n_rows: int | None, unit: Any, max_rows_per_unit: int) -> int | 
 
 ROWS = 65_536
 SCHEMA_IS_PUBLIC = "Everything in the schema is public."
+#: What is assumed of a query, which is computed again each time the table is read.
+QUERY_IS_STABLE = "The query returns the same rows, in any order, each time it is read."
 #: Placeholders for entries to infer. A column of KIND may turn out to be numeric, with
 #: a range, or categorical, with levels.
 KIND, RANGE, LEVELS = "kind", "range", "levels"
@@ -1002,6 +1004,8 @@ class PrivacyRequest:
             **described,
         )
         self.check_unit(opened.ids)
+        if not (opened.source.ordered or opened.source.once):
+            opened.assumptions += (QUERY_IS_STABLE,)
         return opened, make_engine
 
     def check_unit(self, unit: Any) -> None:

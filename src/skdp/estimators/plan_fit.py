@@ -95,7 +95,7 @@ def plan(
     private_rows = asked.neighbours == "add-remove"
     public_rows = None if private_rows else n_rows
     record = asked.open_record(public_rows, unit, [SCHEMA_IS_PUBLIC])
-    looks = estimator._looks(described.row_norm)
+    looks = estimator._looks(described)
     share = COUNT_SHARE if private_rows else 0.0
     share = LOOK_SHARE if looks else share
     share += BALANCED_SHARE if estimator.class_weight == BALANCED else 0.0

@@ -29,7 +29,7 @@ from skdp.estimators.standard_errors import (
 )
 from skdp.estimators.summary import INTERCEPT, format_cell
 from skdp.inference.covariances import Uncertainty
-from skdp.schema import Categorical, FloatArray, InputError, Schema, check
+from skdp.schema import Categorical, FloatArray, InputError, Product, Schema, check
 from skdp.tables.readers import import_library
 
 # ---- Estimates with standard errors, which every result is
@@ -431,6 +431,12 @@ class ResultsMixin:
             at in ("overall", "mean"),
             "at must be 'overall' or 'mean', because other points are not released, got"
             f" {at!r}. get_prediction gives the means at rows of your choice.",
+        )
+        check(
+            not any(isinstance(c, Product) for c in self.schema_.columns.values()),
+            "get_margeff is not available for models with interactions or logarithms, "
+            "whose columns have several coefficients. Compare get_prediction at two "
+            "rows instead.",
         )
         check(method == "dydx", f"method must be 'dydx', got {method!r}.")
         found = self._find_uncertainty("get_margeff")

@@ -21,7 +21,9 @@ from skdp.schema import (
     Group,
     IntArray,
     Layout,
+    Product,
     Schema,
+    level_key,
     split_hats,
 )
 from skdp.schema.columns import clip_to_fill
@@ -173,7 +175,38 @@ def convert_to_user_units(
             intercept -= coef[:, group.start + place] * offsets[place]
         with np.errstate(over="ignore"):  # a range may be as short as 5e-324
             coef[:, group.coordinates] /= divisors
+    starts = {group.name: group.start for group in layout.groups}
+    for name, column in schema.columns.items():
+        if isinstance(column, Product) and column.centred:
+            _move_centres(column, name, schema, starts, coef, intercept)
     return coef, intercept
+
+
+def _move_centres(
+    product: Product,
+    name: str,
+    schema: Schema,
+    starts: Mapping[str, int],
+    coef: FloatArray,
+    intercept: FloatArray,
+) -> None:
+    """Change coefficients, in place, to those of a product without centres.
+
+    (f - a)(g - b) = fg - b f - a g + ab, so the columns f and g and the intercept take
+    what was subtracted.
+    """
+    own = coef[:, starts[name]]
+    first, second = product.factors
+    for factor, other in ((first, second), (second, first)):
+        if other.centre != 0:
+            main = product.find_main(factor, schema.columns)
+            (key,) = (key for key, one in schema.columns.items() if one is main)
+            at = starts[key]
+            if isinstance(main, Categorical):
+                at += main.codes[level_key(factor.level)]
+            coef[:, at] -= other.centre * own
+    if first.centre * second.centre != 0:
+        intercept += first.centre * second.centre * own
 
 
 def find_references(schema: Schema, layout: Layout) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from skdp.inference.slopes import (
     average_slopes,
     find_bias,
 )
-from skdp.inference.variances import EFFECT_ROOM, Learning, Z, solve_recursion
+from skdp.inference.variances import EFFECT_ROOM, SURE, Learning, Z, solve_recursion
 from skdp.models.losses import Loss
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
@@ -362,6 +363,11 @@ class Uncertainty:
             noise_std[some], sampling_std[some], std[some] = self.learning.errors(
                 maps[some], varies.take(some)
             )
+        if self._has_hidden_number:
+            # It may explain as much as is left unexplained, and be correlated with
+            # every other column. Its effect then flows into theirs.
+            flow = self.usual_level / np.sqrt(np.maximum(varies.estimate, TINY))
+            std = np.hypot(std, flow)
         if fixed is not None:
             own = parts[:, fixed.last]
             noise = np.einsum("ma,ab,mb->m", own, fixed.noise, own)
@@ -374,6 +380,19 @@ class Uncertainty:
                 std = std + np.sqrt(noise + other)
             std = std + np.abs(own @ fixed.bias) / Z
         return noise_std, sampling_std, std
+
+    @cached_property
+    def _has_hidden_number(self) -> bool:
+        """Whether noise hides that some number varies at all."""
+        at = [
+            group.start
+            for group in self.gram.layout.groups
+            if group.kind == "dense" and group.width == 1
+        ]
+        directions = np.eye(self.gram.layout.n_features)[at]
+        directions[:, -1] = -self.gram.matrix[at, -1]  # the mean is not variation
+        found, std = self.gram.evaluate_forms(directions)
+        return bool((found <= SURE * std).any())
 
     def _measure_remaining(
         self, maps: FloatArray, class_contrasts: FloatArray

@@ -31,6 +31,7 @@ from skdp.schema import (
     IntArray,
     Numeric,
     Pair,
+    Product,
     Schema,
     count_in_words,
 )
@@ -88,12 +89,8 @@ def describe_finely(schema: Schema) -> Schema:
     columns: dict[str, Column] = {}
     for name, column in schema.columns.items():
         if isinstance(column, Numeric) and column.bins is None:
-            column = Numeric(
-                column.low,
-                column.high,
-                column.scale,
-                knots=INTERVALS + 1,
-                indicator=True,
+            column = replace(
+                column, knots=INTERVALS + 1, indicator=True, missing=None, fill=None
             )
         if not isinstance(column, Pair):
             columns[name] = column
@@ -623,6 +620,13 @@ def _estimate_counted(
 # ---- Use what was found: ranges, values for missing cells, and places of knots
 
 
+def can_be_narrowed(schema: Schema) -> bool:
+    """Return whether a schema has a range that a look could narrow."""
+    columns = [*schema.columns.values(), schema.target_column]
+    numbers = [one for one in columns if isinstance(one, Numeric)]
+    return any(n.bins is None and not isinstance(n.knots, tuple) for n in numbers)
+
+
 def use_ranges(profile: Profile) -> Schema:
     """Return the schema with each number in the range that the rows fill.
 
@@ -636,6 +640,13 @@ def use_ranges(profile: Profile) -> Schema:
         if isinstance(column, Numeric) and name in profile.numbers
         else column
         for name, column in schema.columns.items()
+    }
+    shares = {name: found.shares for name, found in profile.levels.items()}
+    columns = {
+        name: column.recentre(columns, shares)
+        if isinstance(column, Product)
+        else column
+        for name, column in columns.items()
     }
     target = schema.target_column
     if isinstance(target, Numeric):

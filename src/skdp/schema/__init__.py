@@ -10,6 +10,7 @@ from skdp.schema.columns import (
     level_key,
     split_hats,
 )
+from skdp.schema.products import Factor, Product
 from skdp.schema.schema import Group, Layout, Schema, name_record
 from skdp.schema.validation import (
     FloatArray,
@@ -24,6 +25,7 @@ from skdp.schema.validation import (
 __all__ = [
     "Categorical",
     "Column",
+    "Factor",
     "FloatArray",
     "Group",
     "InputError",
@@ -31,6 +33,7 @@ __all__ = [
     "Layout",
     "Numeric",
     "Pair",
+    "Product",
     "Schema",
     "Target",
     "Vector",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from html import escape
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skdp.schema.columns import Categorical, Column, Numeric, Pair, Target
+from skdp.schema.products import Product
 from skdp.schema.validation import (
     FloatArray,
     InputError,
@@ -304,7 +305,17 @@ class Schema:
             getattr(target, "reference", None) is None,
             "The target cannot have a reference, because only columns have effects.",
         )
-        inputs = [n for key, one in columns.items() for n in one.list_inputs(key)]
+        products = {k: c for k, c in columns.items() if isinstance(c, Product)}
+        inputs = [
+            name
+            for key, one in columns.items()
+            if key not in products
+            for name in one.list_inputs(key)
+        ]
+        # Products share columns with others. Those that nothing else reads come last.
+        for key, product in products.items():
+            inputs += [n for n in product.list_inputs(key) if n not in inputs]
+        _check_factors(columns, products.values())
         check(bool(inputs), "A schema must have at least one column.")
         unit = self.unit
         if unit is not None and not isinstance(unit, str):
@@ -507,6 +518,27 @@ def _count_letters(name: object, column: Column) -> int:
     if isinstance(column, Numeric):
         return column.width * (len(str(name)) + LABEL_END)
     return 0  # a vector's labels are the names of its columns
+
+
+def _check_factors(columns: Mapping[str, Column], products: Iterable[Product]) -> None:
+    """Refuse factors that contradict other columns, or lack those they need."""
+    kinds: dict[str, bool] = {
+        key: isinstance(column, Categorical)
+        for key, column in columns.items()
+        if isinstance(column, (Numeric, Categorical))
+    }
+    for product, factor in ((p, one) for p in products for one in p.factors):
+        check(
+            not product.centred or product.find_main(factor, columns) is not None,
+            f"A centred product requires its columns in the schema, such as "
+            f"{factor.name!r}.",
+        )
+        own = isinstance(factor.column, Categorical)
+        check(
+            kinds.setdefault(factor.name, own) == own,
+            f"Column {factor.name!r} is a number in one place of the schema, and a "
+            "category in another.",
+        )
 
 
 def _check_described(columns: object, target: object) -> None:

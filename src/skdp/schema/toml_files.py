@@ -24,13 +24,27 @@
     first = "age"
     second = "job"
 
+    [columns."age:job[T.tech]"]
+    kind = "product"
+    low = 0
+    high = 90
+
+    [[columns."age:job[T.tech]".factors]]
+    name = "age"
+    column = { kind = "numeric", low = 17, high = 90 }
+
+    [[columns."age:job[T.tech]".factors]]
+    name = "job"
+    column = { kind = "categorical", levels = ["admin", "tech"] }
+    level = "tech"
+
     [target]
     name = "income"
     kind = "categorical"
     levels = ["<=50K", ">50K"]
 
-The keys of a column are the parameters of `Numeric`, `Categorical`, `Vector` and
-`Pair`. A target without a name is passed separately from the table.
+The keys of a column are the parameters of `Numeric`, `Categorical`, `Vector`, `Pair`
+and `Product`. A target without a name is passed separately from the table.
 """
 
 from __future__ import annotations
@@ -49,6 +63,7 @@ import tomli_w
 from msgspec import structs
 
 from skdp.schema.columns import Categorical, Column, Numeric, Pair, Vector
+from skdp.schema.products import Factor, Product
 from skdp.schema.schema import Schema
 from skdp.schema.validation import check
 from skdp.typed_files import Form, check_integers, convert, read_file
@@ -128,11 +143,34 @@ class PairForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="pair"):
     scale: int | float = 0.5
 
 
+class FactorForm(Form, frozen=True, kw_only=True):
+    """The TOML table of a factor of a product."""
+
+    name: str
+    column: dict[str, Any]
+    level: str | bool | int | float | None = None
+    transform: str = "linear"
+    centre: int | float = 0.0
+
+
+class ProductForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="product"):
+    """The TOML table of a product, which is computed from other columns."""
+
+    low: int | float
+    high: int | float
+    scale: str = "linear"
+    missing: int | float | None = None
+    fill: list[float] | None = None
+    factors: list[dict[str, Any]]
+    centred: bool = False
+
+
 _COLUMNS: Mapping[str, tuple[type[Form], type[Column]]] = {
     "numeric": (NumericForm, Numeric),
     "categorical": (CategoricalForm, Categorical),
     "vector": (VectorForm, Vector),
     "pair": (PairForm, Pair),
+    "product": (ProductForm, Product),
 }
 
 
@@ -288,21 +326,53 @@ def _read_column(body: Mapping[str, Any], where: str) -> Column:
     form, made = _COLUMNS[str(kind)]
     _check_keys(body, form, where)
     values = structs.asdict(convert(dict(body), form, where))
+    if made is Product:
+        values["factors"] = [_read_factor(one, where) for one in values["factors"]]
     try:
         return made(**values)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
 
+def _read_factor(body: Mapping[str, Any], where: str) -> Factor:
+    """Make a factor of a product from its TOML table."""
+    where = f"A factor of {where}"
+    _check_keys(body, FactorForm, where)
+    values = structs.asdict(convert(dict(body), FactorForm, where))
+    check(
+        values["column"].get("kind") in ("numeric", "categorical"),
+        f"{where} must have a numeric or categorical column.",
+    )
+    values["column"] = _read_column(values["column"], where)
+    try:
+        return Factor(**values)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _write_factor(factor: Factor) -> dict[str, Any]:
+    """Return the TOML table of a factor."""
+    values: dict[str, Any] = {
+        "name": factor.name,
+        "column": _write_column(factor.column),
+    }
+    values |= {} if factor.level is None else {"level": _to_python(factor.level)}
+    values |= {"centre": factor.centre} if factor.centre else {}
+    plain = factor.transform == "linear"
+    return values | ({} if plain else {"transform": factor.transform})
+
+
 def _write_column(column: Column) -> dict[str, Any]:
     """Return a column's TOML table: its kind, and settings that are not the default."""
-    kind = next(k for k, (_, made) in _COLUMNS.items() if isinstance(column, made))
+    kind = next(k for k, (_, made) in _COLUMNS.items() if type(column) is made)
     form = _COLUMNS[kind][0]
     values = {
         field.name: _to_python(getattr(column, field.name))
         for field in structs.fields(form)
         if getattr(column, field.name) != field.default
     }
+    if isinstance(column, Product):
+        values["factors"] = [_write_factor(one) for one in column.factors]
     convert({"kind": kind} | values, form, f"A schema file cannot hold {kind}")
     return {"kind": kind} | values
 

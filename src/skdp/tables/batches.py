@@ -30,6 +30,7 @@ from skdp.schema import (
     level_key,
     limit_codes,
 )
+from skdp.schema.products import Product
 from skdp.schema.validation import fact
 from skdp.tables import readers
 from skdp.tables.cells import Levels, codes, numbers, stored_numbers
@@ -384,8 +385,9 @@ def _make_batch(
     for key, column in schema.columns.items():
         if isinstance(column, Vector):
             columns[key] = np.column_stack([numbers(next(read)) for _ in column.names])
-        elif not isinstance(column, Pair):
+        elif not isinstance(column, (Pair, Product)):
             columns[key] = _convert(next(read), levels.get(key))
+    columns |= _multiply(dict(zip(schema.inputs, inputs, strict=True)), schema, levels)
     target = _convert(roles["target"], levels.get(None)) if "target" in roles else None
     weight = numbers(roles["sample_weight"]) if "sample_weight" in roles else None
     exposed = {"exposure", "offset"} & set(roles)
@@ -397,6 +399,27 @@ def _make_batch(
         weight = factor if weight is None else factor * weight
     divisor = _find_divisors(roles, row_counts)
     return Batch(columns=columns, target=target, weight=weight, divisor=divisor)
+
+
+def _multiply(
+    cells: Mapping[str, Cells],
+    schema: Schema,
+    levels: Mapping[str | None, Levels],
+) -> dict[str, AnyArray]:
+    """Return the cells of the products, given those of the columns of the table."""
+    made: dict[str, AnyArray] = {}
+    read: dict[str, Any] = {}
+    for key, column in schema.columns.items():
+        if not isinstance(column, Product):
+            continue
+        for factor in column.factors:
+            if factor.name not in read:
+                given, own = cells[factor.name], levels.get(factor.name)
+                read[factor.name] = (
+                    numbers(given) if own is None else _convert(given, own)
+                )
+        made[key] = column.multiply(read)
+    return made
 
 
 def _convert(column: Cells, levels: Levels | None) -> AnyArray | Coded:
@@ -475,9 +498,11 @@ def read_cells(
 def _find_levels(schema: Schema) -> dict[str | None, Levels]:
     """Return the levels of categorical columns, by name. The target's key is None."""
     target = None if schema.target is None else schema.target_column
+    products = [c for c in schema.columns.values() if isinstance(c, Product)]
+    factors = [(f.name, f.column) for one in products for f in one.factors]
     return {
         key: Levels(column)
-        for key, column in [*schema.columns.items(), (None, target)]
+        for key, column in [*factors, *schema.columns.items(), (None, target)]
         if isinstance(column, Categorical)
     }
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from skdp.descent.plan_files import summary_digest
 from skdp.estimators.opening import (
+    QUERY_IS_STABLE,
     SCHEMA_IS_PUBLIC,
     assume_given_count,
     check_unit,
@@ -285,7 +286,11 @@ def are_assumptions_right(given: Given) -> bool:
     rest = assume_given_count(asked.get("n_rows"), record.neighbours, unit)
     if search is not None:
         rest += (find_held_out(unit), describe_scope(search.n_trials, search.stop))
-    return any(record.assumptions == [one, *rest] for one in first)
+    return any(
+        record.assumptions == [one, *query, *rest]
+        for one in first
+        for query in ([], [QUERY_IS_STABLE])
+    )
 
 
 # ---- Check that a privacy record adds up, matches the settings, and was paid for
