@@ -163,15 +163,12 @@ def count_families(records: Records, families: Sequence[Family]) -> IntArray:
     places = {group.name: at for at, group in enumerate(records.layout.groups)}
     total = np.zeros(sum(one.size for one in families) + 1, np.int64)
     for chunk in records.chunks:
-        kept = chunk.weight > 0
-        counts = [
-            one.count(
-                (chunk.parts[places[one.name]] if one.name else chunk.target)[kept]
-            )
-            for one in families
-        ]
-        counts.append(np.array([len(chunk.target)]))
-        total += np.concatenate(counts) * records.find_share(chunk)
+        kept, share, at = chunk.weight > 0, records.find_share(chunk), 0
+        for one in families:  # in place, because wide tables have many counts
+            stored = chunk.parts[places[one.name]] if one.name else chunk.target
+            total[at : at + one.size] += one.count(stored[kept]) * share
+            at += one.size
+        total[-1] += len(chunk.target) * share
     return total
 
 
