@@ -44,9 +44,8 @@ MIXED = {
     "text": Vector(["t0", "t1", "t2"], norm=2.0),
 }
 FILLED = {
-    "x": Numeric(0.0, 2.0, fill=(0.5, 1.25)),
-    "y": Numeric(-1.0, 1.0, missing=0.99, fill=(0.9, 1.0)),
-    "log": Numeric(-1.0, 1e5, scale="log", missing=3.0, fill=(1.0, 20.0)),
+    "x": Numeric(0.0, 2.0, fill=(0.5, 1.0)),
+    "y": Numeric(-1.0, 1.0, missing=0.99, fill=(0.75, 1.0)),
     "job": MIXED["job"],
 }
 CURVED = {
@@ -203,6 +202,18 @@ def slope_grid(bound):
 def root_floor(square):
     """⌊√square⌋ of a nonnegative fraction."""
     return math.isqrt(math.floor(square))
+
+
+def clipped_features(records):
+    """The same, with numbers clipped to what rows fill, as Gram matrices take them."""
+    ends = records.layout.clips
+    if ends is None:
+        return features(records)
+    low, high = ends.tolist()
+    return [
+        [max(a, min(b, k)) for a, b, k in zip(low, high, row, strict=True)]
+        for row in features(records)
+    ]
 
 
 def slope_units(raw, unit, cap):

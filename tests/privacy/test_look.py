@@ -510,6 +510,30 @@ def test_a_changed_range_or_profile_is_refused(what, fitted, tmp_path):
         skdp.load(tmp_path / "model")
 
 
+def test_a_changed_range_of_the_target_is_refused(tmp_path):
+    table = make_table(3000)
+    schema = Schema({"age": GENEROUS["age"]}, target=("dose", Numeric(0, 5000)))
+    model = skdp.LinearRegression(epsilon=4.0, schema=schema).fit(table)
+    high = model.schema_.target_column.high
+    assert high < 1000
+    model.save(tmp_path / "model")
+    assert skdp.load(tmp_path / "model").schema_ == model.schema_
+    path = tmp_path / "model" / "schema.toml"
+    text = path.read_text("utf-8")
+    assert text.count(f"high = {high}") == 1
+    path.write_text(text.replace(f"high = {high}", f"high = {2 * high}"), "utf-8")
+    with pytest.raises(ValueError, match=r"range of the target in schema\.toml"):
+        skdp.load(tmp_path / "model")
+
+
+def test_rare_events_are_not_doubted():
+    rng = np.random.default_rng(0)
+    table = {"x": rng.uniform(size=30_000), "n": (rng.random(30_000) < 0.01) * 1.0}
+    schema = Schema({"x": Numeric(0, 1)}, target=("n", Numeric(0, 10)))
+    model = skdp.PoissonRegressor(epsilon=3.0, schema=schema).fit(table)
+    assert describe_doubts(model) == []
+
+
 def test_predictions_and_exports_clip_to_what_rows_fill(fitted):
     low, high = fitted.schema_.columns["age"].ends
     assert (low, high) != (0.0, 1200.0)

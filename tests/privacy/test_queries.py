@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from made_tables import (
     COLUMNS,
     ONE,
+    clipped_features,
     exact_caps,
     exact_gradient,
     exact_images,
@@ -205,7 +206,7 @@ def test_the_matrix_product_is_exact_at_its_largest_entries(entry):
 def test_gram_and_counts_are_the_sums_in_integers_in_any_order_and_split(name, data):
     schema = schema_of(name, "softmax")
     rows = data.draw(rows_of(schema, min_size=1, max_size=7))
-    x = features(records_of(rows, schema))
+    x = clipped_features(records_of(rows, schema))
     d = range(len(x[0]))
     wanted = [[sum(row[i] * row[j] for row in x) for j in d] for i in d]
     order = data.draw(st.permutations(rows))
@@ -358,7 +359,7 @@ def test_the_entries_released_make_the_whole_gram_matrix(name, intercept, data):
     schema = schema_of(name)
     rows = data.draw(rows_of(schema, min_size=1, max_size=6))
     records = records_of(rows, schema, intercept=intercept)
-    x = features(records)
+    x = clipped_features(records)
     d = range(len(x[0]))
     wanted = [[sum(row[i] * row[j] for row in x) for j in d] for i in d]
     for neighbours, pattern in patterns(records.layout):
@@ -381,7 +382,7 @@ def test_noise_scales_add_up_to_the_frobenius_norm(name, intercept, data):
     """
     schema = schema_of(name)
     rows = data.draw(rows_of(schema, min_size=2, max_size=2))
-    one, other = features(records_of(rows, schema, intercept=intercept))
+    one, other = clipped_features(records_of(rows, schema, intercept=intercept))
     d, layout = range(len(one)), schema.layout(intercept)
     scale = [Fraction(s) for s in layout.scales.tolist()]
     for neighbours, pattern in patterns(layout):

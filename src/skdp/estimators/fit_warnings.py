@@ -55,9 +55,6 @@ EXPECTED = 0.5
 #: the range [-5, 5] has the variance 0.01 after scaling. On a log scale, a variable
 #: that mostly varies by a factor of three either way may have 0.002.)
 AT_END, AT_DEFAULT, STILL = 0.02, 0.008, 0.0008
-#: A column is in doubt if more than this share of its cells is surely zero, and zero is
-#: an end of its range.
-MOSTLY = 0.95
 #: FALSE_ALARM: if all columns are above these thresholds, the probability that noise
 #: causes any doubt in a fit is at most this. SURELY: smallest number of standard
 #: deviations of the noise that counts as a real difference.
@@ -129,8 +126,9 @@ def _doubt_profile(profile: Profile) -> Iterator[tuple[str, str]]:
             if _is_nearly_all(found.get(end), noise)
         }
         # Cells at an end that is zero count as zeros. In many good columns most cells
-        # are zero, so nearly all must surely be.
-        if zero in (0.0, 1.0) and found.get("zero") - SURELY * noise > MOSTLY:
+        # are zero, so nearly all must surely be. Targets may count rare events.
+        surely = found.get("zero") - SURELY * noise > 1.0 - AT_END
+        if name and zero in (0.0, 1.0) and surely:
             ends["low" if zero == 0.0 else "high"] = found.get("zero")
         if _is_nearly_all(found.get("missing"), noise):
             yield name, "(nearly) all cells are missing or not numbers."
@@ -148,7 +146,8 @@ def _is_nearly_all(share: float, noise: float) -> bool:
 
     Shares are divided by a noisy number of rows, so they have more noise than `noise`.
     """
-    return share > 1.0 - max(AT_END, 3.0 * noise) and share - SURELY * noise > 0.5
+    room = SURELY * noise
+    return share > 1.0 - max(AT_END, room) and share - room > 0.5
 
 
 def warn_of_doubts(said: list[str]) -> None:

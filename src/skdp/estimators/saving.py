@@ -702,6 +702,13 @@ def read_profile(form: ProfileForm | None, schema: Schema) -> Profile | None:
     families = {one.name for one in list_families(limits) if one.is_number}
     check(families == set(numbers), "The profile in model.json lacks a column.")
     used = use_ranges(profile)
+    target: Any = used.target_column
+    ends = [getattr(schema.target_column, end, None) for end in ("low", "high")]
+    check(
+        not isinstance(target, Numeric) or ends == [target.low, target.high],
+        "The range of the target in schema.toml does not follow from the profile in "
+        "model.json. One of them was changed.",
+    )
     for name, column in used.columns.items():
         found: Any = schema.columns.get(name)
         ends = [(c.low, c.high) for c in (column, found) if isinstance(c, Numeric)]

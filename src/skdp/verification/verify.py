@@ -287,9 +287,9 @@ def are_assumptions_right(given: Given) -> bool:
     if search is not None:
         rest += (find_held_out(unit), describe_scope(search.n_trials, search.stop))
     return any(
-        record.assumptions == [one, *query, *rest]
+        record.assumptions == [one, *stable, *rest]
         for one in first
-        for query in ([], [QUERY_IS_STABLE])
+        for stable in ([], [QUERY_IS_STABLE])
     )
 
 
