@@ -20,12 +20,12 @@ from typing import Any
 for name in ("NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-import numpy as np
-import pandas as pd
-import tables
+import numpy as np  # noqa: E402
+import pandas as pd  # noqa: E402
 
-import skdp
-from skdp.schema import Numeric, Schema
+import skdp  # noqa: E402
+import tables  # noqa: E402
+from skdp.schema import Numeric, Schema  # noqa: E402
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "evidence"
 FACTORS, EPSILONS = (1, 3, 10, 30, 100), (0.3, 1.0, 3.0)

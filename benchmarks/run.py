@@ -87,6 +87,9 @@ MEASUREMENTS = {
     "private-trees": Measurement(
         "benchmarks/private_trees.py", "published and measured private trees"
     ),
+    "ranges": Measurement(
+        "benchmarks/ranges.py", "ranges 1 to 100 times as wide", ONE_THREAD
+    ),
     "rule": Measurement("benchmarks/rule_check.py", "what other constants would give"),
     "scores": Measurement(
         "benchmarks/scores.py", "how often intervals of scores hold", ONE_THREAD
