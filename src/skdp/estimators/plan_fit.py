@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any
 
 from skdp.descent.plan import Plan
 from skdp.estimators.additive import find_estimator
+from skdp.estimators.expected_effects import forecast_effects
 from skdp.estimators.fit import COUNT_SHARE, ESTIMATORS, KNOTS_SHARE
 from skdp.estimators.opening import SCHEMA_IS_PUBLIC, PrivacyRequest, count_given
 from skdp.estimators.other_solvers import OWN
@@ -55,8 +58,10 @@ def plan(
     Returns
     -------
     plan : Plan
-        The plan. Print it to see its decisions and the expected result. Its method
-        ``to_json`` writes it as text, and `skdp.run` runs it on encoded records.
+        The plan. Print it to see its decisions, the expected result, and which effects
+        are likely to get an interval of which width. ``plan.outlook()`` returns these
+        forecasts. The method ``to_json`` writes the plan as text, and `skdp.run` runs
+        it on encoded records.
 
     Examples
     --------
@@ -109,4 +114,6 @@ def plan(
             chosen, reasons = estimator._describe(described, n_rows, record)
     if looks:
         reasons = (LOOK_COMES, *reasons)
-    return estimator._plan(chosen, n_rows, record, reasons)
+    made = estimator._plan(chosen, n_rows, record, reasons)
+    outlook = partial(forecast_effects, estimator, chosen, made, record.remaining)
+    return replace(made, outlook=outlook)
