@@ -207,6 +207,12 @@ def test_names_references_and_dots():
     assert read_formula("ill ~ C(ward)", schema)[0].columns["ward"].reference == "b"
 
 
+def test_a_plan_of_a_formula_is_that_of_its_fit():
+    plan = skdp.plan(SCHEMA, 900, 1.0, formula="ill ~ age*sex - 1")
+    described, _ = read_formula("ill ~ age*sex - 1", SCHEMA)
+    assert plan.layout == described.layout(intercept=False)
+
+
 def test_parameters_and_a_missing_library(monkeypatch):
     for options, said in (
         ({"family": "gamma"}, "family must be one of"),

@@ -82,6 +82,8 @@ def forecast_effects(
     EffectOutlook or str
         What is expected, or a sentence that says why nothing is.
     """
+    if math.isinf(plan.epsilon):
+        return "Intervals are forecast for a finite ε."
     reason = find_obstacle(plan)
     if reason is not None:
         return reason
@@ -93,8 +95,6 @@ def forecast_effects(
             "Intervals are forecast for models without curves, pairs, vectors and "
             f"further classes, of at most {MOST_FORECAST} coefficients."
         )
-    if math.isinf(plan.epsilon):
-        return "Intervals are forecast for a finite ε."
     looks = estimator._looks(schema.row_norm)
     assumed = assume_filled(schema) if looks else schema
     share = remaining / accountant.gdp_mu(plan.epsilon, plan.delta) ** 2
