@@ -42,19 +42,22 @@ def test_more_rows_tell_more_and_more_closely():
     assert min(one.told for one in enough.values()) > 0.5
 
 
-def test_a_fit_of_rows_as_assumed_has_such_intervals():
+@pytest.mark.parametrize("epsilon", [1.0, 0.1])
+def test_a_fit_of_rows_as_assumed_has_such_intervals(epsilon):
     n, rng = 20_000, np.random.default_rng(0)
     bell = (0.5 + rng.standard_normal((2, n)) / 15).clip(1 / 3, 2 / 3)
     sex = rng.choice(["f", "m"], n, p=[2 / 3, 1 / 3])
     margin = 9 * (bell[0] - 0.5) - 9 * (bell[1] - 0.5) + 1.2 * (sex == "m") - 0.4
     ill = (rng.uniform(size=n) < 1 / (1 + np.exp(-margin))).astype(int)
     table = {"age": 120 * bell[0], "dose": 6 * bell[1] - 3, "sex": sex, "ill": ill}
-    fitted = skdp.LogisticRegression(schema=SCHEMA, random_state=0).fit(table)
-    (output,) = compute_effects(fitted)
-    expected, _ = forecast(n)
+    fitted = skdp.LogisticRegression(schema=SCHEMA, epsilon=epsilon, random_state=0)
+    (output,) = compute_effects(fitted.fit(table))
+    expected, _ = forecast(n, epsilon)
     for one in output.effects:
+        told = bool(np.isfinite(one.std))
+        assert told == (expected[one.column].told > 0.5), one.column
         ratio = 2 * 1.96 * one.std / expected[one.column].width
-        assert 2 / 3 < ratio < 3 / 2, one.column
+        assert not told or 2 / 3 < ratio < 3 / 2, one.column
 
 
 ODD = skdp.Schema(
