@@ -95,7 +95,7 @@ def forecast_effects(
             "Intervals are forecast for models without curves, pairs, vectors and "
             f"further classes, of at most {MOST_FORECAST} coefficients."
         )
-    looks = estimator._looks(schema.row_norm)
+    looks = estimator._looks(schema)
     assumed = assume_filled(schema) if looks else schema
     share = remaining / accountant.gdp_mu(plan.epsilon, plan.delta) ** 2
 
