@@ -159,7 +159,7 @@ def summarise(frame: pd.DataFrame) -> pd.DataFrame:
 
 def write_page(frame: pd.DataFrame) -> str:
     """Return the page of results."""
-    wide = summarise(frame).reset_index()
+    wide, counts = summarise(frame).reset_index(), frame.groupby("kind").seed.nunique()
     lines = [
         "# Generous ranges",
         "",
@@ -167,11 +167,11 @@ def write_page(frame: pd.DataFrame) -> str:
         "end, and with the target's range 100 times as wide. A look at the table finds",
         'what the rows fill. The column "no look ×1" is a fit with tight ranges and',
         "`look=False`. Log-loss for classes (lower is better), R² for numbers (higher",
-        f"is better); means over ten seeds for lines and one for additive models, on rows that were not",
-        "fitted; add-remove, δ = 1e-6.",
+        f"is better); means over {counts['line']} seeds for lines and "
+        f"{counts['additive']} for additive models, on rows that",
+        "were not fitted; add-remove, δ = 1e-6.",
         "",
-        "Made by `python benchmarks/ranges.py` and `python benchmarks/ranges.py "
-        "--page`.",
+        "Written by `make bench NAME=ranges` (`benchmarks/ranges.py`, then `--page`).",
         "",
         "| " + " | ".join(map(str, wide.columns)) + " |",
         "|" + "---|" * len(wide.columns),

@@ -201,7 +201,7 @@ def sega_bound(
     n_steps : int
         K.
     start, noise, decay : float
-        V0 (`Sega.compute_start`), N (`Sega.compute_noise`) and ρ (`Sega.decay`).
+        V0 (`Sega.compute_start`), N (`Sega.compute_noise`) and ρ (``Sega.decay``).
     """
     total = float(n_steps)
     if decay > 0:

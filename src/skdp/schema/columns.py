@@ -83,7 +83,7 @@ class Numeric:
         The part of the range that nearly all rows fill, for a straight line. Effects
         are shrunk and described on the scale of this part, the Gram matrix is computed
         from values clipped to it, and predictions clip values to it. A look at the
-        table finds it (`skdp.descent.look`). The default is the whole range.
+        table finds it (``skdp.privacy.look``). The default is the whole range.
     """
 
     low: float
