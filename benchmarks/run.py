@@ -64,6 +64,11 @@ MEASUREMENTS = {
         "benchmarks/curve_rule.py", "constants of curves, a table left out", ONE_THREAD
     ),
     "csv": Measurement("benchmarks/big_csv.py", "fit a CSV file of 2 GB"),
+    "effect-forecasts": Measurement(
+        "benchmarks/effect_forecasts.py",
+        "forecasts of intervals against fits",
+        ONE_THREAD,
+    ),
     "experiments": Measurement("experiments/run.py --jobs 2", "the paper, measured"),
     "forecasts": Measurement("benchmarks/forecasts.py", "forecasts against outcomes"),
     "fuzz": Measurement(

@@ -47,7 +47,7 @@ def test_fit_runs_the_plan(model, epsilon, neighbours):
         planned = dataclasses.replace(planned, layout=own.layout, geometry=own.geometry)
     assert fitted.plan_.to_json() == planned.to_json()
     again = skdp.Plan.from_json(plan.to_json())
-    assert str(again) == str(plan)
+    assert str(again) == str(dataclasses.replace(plan, outlook=None))
 
 
 def test_a_plan_says_what_it_does_and_what_limits_it():

@@ -11,7 +11,7 @@ from skdp.descent import algorithm1
 from skdp.descent.bounds import Rate
 from skdp.descent.geometry import RESIDUAL_VARIANCE, SIGNAL_VARIANCE, PriorRun
 from skdp.descent.matrix import Matrix
-from skdp.descent.plan import Plan
+from skdp.descent.plan import EffectOutlook, Plan
 from skdp.descent.rule import TOO_FEW, replan
 from skdp.descent.samplings import Full, ShuffledBlocks
 from skdp.engines.choice import name_engine
@@ -147,6 +147,9 @@ FORECAST_CONSTANTS = {known.score: known for known in _MEASURED.values()}
 #: `TOO_FEW`, the smallest signal that supports a model. Here nν is the number of rows
 #: divided by the noise of a sum.
 FEW = 10.0
+#: An effect is likely to be told if it is told with at least this share of the noises
+#: that were tried, and unlikely if with at most one minus this share.
+LIKELY = 0.8
 #: A description never suggests more than this many times as many rows.
 MOST_FACTOR = 1e4
 
@@ -286,7 +289,48 @@ def describe_plan(plan: Plan) -> str:
     lines.append(f"engine: {engine}{small}; all engines give the same result")
     if plan.rate is not None:
         lines.append(describe_bound(plan, plan.rate))
-    return "\n".join([*lines, describe_outlook(plan)])
+    lines.append(describe_outlook(plan))
+    if plan.outlook is not None and not plan.geometry.is_constant:
+        lines += describe_effects(plan.outlook(), plan.layout.counted)
+    return "\n".join(lines)
+
+
+#: What effects of a model with each link are.
+EFFECTS_ON = {
+    "logit": "the log-odds",
+    "log": "the logarithm of the mean",
+    "identity": "the mean",
+}
+
+
+def describe_effects(outlook: EffectOutlook | str, counted: str) -> list[str]:
+    """Return lines that say which effects a fit is likely to tell, and how closely."""
+    if isinstance(outlook, str):
+        return [f"intervals: {outlook}"]
+    lines = [
+        f"95 % intervals of effects on {EFFECTS_ON[outlook.link]}, if {counted} fill a "
+        "third of each range like a bell, columns are independent, and the k-th level "
+        "is a k-th as frequent as the first. The effect of a number is that of all it "
+        "fills:"
+    ]
+    width = max(len(one.column) for one in outlook.effects)
+    for one in outlook.effects:
+        words = "no interval, because noise hides the effect"
+        if one.told >= LIKELY:
+            words = f"± {one.width / 2:.2g}"
+        elif one.told > 1 - LIKELY:
+            words = f"± {one.width / 2:.2g}, or none, because noise may hide the effect"
+        lines.append(f"  {one.column:<{width}}  {words}")
+    times, epsilon = outlook.times_to_tell_all, outlook.epsilon_to_tell_all
+    if times > 1:
+        ways = [f"{format_factor(times)} times as many {counted}"] * (times < math.inf)
+        ways += [f"ε = {epsilon:g}"] * (epsilon < math.inf)
+        lines.append(
+            f"For all of these intervals, use about {' or '.join(ways)}."
+            if ways
+            else "Narrower ranges, fewer columns or merged levels would help most."
+        )
+    return lines
 
 
 def describe_bound(plan: Plan, rate: Rate) -> str:

@@ -151,6 +151,9 @@ class Plan:
     engine : str
         The engine that a fit uses. It is shown but not saved, because all engines give
         the same result.
+    outlook : callable, optional
+        Forecasts the effects, or says why it does not. It is called when the plan is
+        shown, and not saved.
     """
 
     layout: Layout
@@ -170,6 +173,9 @@ class Plan:
     assumptions: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     engine: str = "auto"
+    outlook: Callable[[], EffectOutlook | str] | None = field(
+        default=None, compare=False, repr=False
+    )
     #: About how many numbers engines compute from the rows in a run. If persons may
     #: have several rows, this is not known (infinity).
     n_computed: float = fact()
@@ -298,6 +304,50 @@ def expect_visits(
         sampling.sets, count, n_steps=examples, n_restarts=1, randomness=seeded
     )
     return drawn.most * n_steps / examples
+
+
+@dataclass(frozen=True)
+class EffectForecast:
+    """What a plan expects of the effects of a column.
+
+    Attributes
+    ----------
+    column : str
+        The name of the column.
+    told : float
+        The expected share of the effects of the column that get an interval.
+    width : float
+        The width of their 95 % intervals, or infinity if none is told. It is on the
+        scale of the effect from one end of what rows fill to the other, or of a
+        category compared with the mean of its column or with its reference.
+    """
+
+    column: str
+    told: float
+    width: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EffectOutlook:
+    """What a plan expects of all effects, if its assumptions about rows hold.
+
+    Attributes
+    ----------
+    effects : tuple of EffectForecast
+        The columns of the schema, in its order.
+    link : str
+        The link of the model, which says what effects are.
+    times_to_tell_all : float
+        About how many times as many rows would suffice to tell all effects. It is
+        infinite if no such number was found.
+    epsilon_to_tell_all : float
+        An ε that would suffice for that with these rows, or infinity.
+    """
+
+    effects: tuple[EffectForecast, ...]
+    link: str
+    times_to_tell_all: float
+    epsilon_to_tell_all: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any
 
 from skdp.descent.plan import Plan
 from skdp.estimators.additive import find_estimator
+from skdp.estimators.expected_effects import forecast_effects
 from skdp.estimators.fit import COUNT_SHARE, ESTIMATORS, KNOTS_SHARE
+from skdp.estimators.model_formula import read_formula
 from skdp.estimators.opening import SCHEMA_IS_PUBLIC, PrivacyRequest, count_given
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.weights import BALANCED, BALANCED_SHARE
@@ -27,6 +31,7 @@ def plan(
     epsilon: float = 1.0,
     delta: float | None = None,
     model: str = "logistic",
+    formula: str | None = None,
     **parameters: Any,
 ) -> Plan:
     """Plan the fit of an estimator to a table with the given number of rows.
@@ -49,14 +54,19 @@ def plan(
         Short name of the estimator: "logistic", "linear", "huber", "svc", "poisson",
         "additive" or "additive-regressor". "additive" is a classifier or a regressor,
         depending on the target. "additive-regressor" is always a regressor.
+    formula : str, optional
+        The terms of the model, as for `skdp.fit`. By default all columns of the schema
+        are used.
     **parameters
         Other parameters of the estimator.
 
     Returns
     -------
     plan : Plan
-        The plan. Print it to see its decisions and the expected result. Its method
-        ``to_json`` writes it as text, and `skdp.run` runs it on encoded records.
+        The plan. Print it to see its decisions, the expected result, and which effects
+        are likely to get an interval of which width. ``plan.outlook()`` returns these
+        forecasts. The method ``to_json`` writes the plan as text, and `skdp.run` runs
+        it on encoded records.
 
     Examples
     --------
@@ -73,6 +83,8 @@ def plan(
     described = toml_files.accept_schema(schema)
     if described is None:
         raise ValueError("schema must be a Schema or the path of its file, got None.")
+    if formula is not None:
+        described, parameters["fit_intercept"] = read_formula(formula, described)
     estimator = find_estimator(model, described)(
         schema=described, epsilon=epsilon, delta=delta, n_rows=n_rows, **parameters
     )
@@ -109,4 +121,6 @@ def plan(
             chosen, reasons = estimator._describe(described, n_rows, record)
     if looks:
         reasons = (LOOK_COMES, *reasons)
-    return estimator._plan(chosen, n_rows, record, reasons)
+    made = estimator._plan(chosen, n_rows, record, reasons)
+    outlook = partial(forecast_effects, estimator, chosen, made, record.remaining)
+    return replace(made, outlook=outlook)

@@ -620,6 +620,7 @@ def _list_parameters(model: Any) -> Iterator[str]:
     references = model._references
     for group in model._layout.groups:
         if group.kind == "ones":
+            yield INTERCEPT
             continue
         column = model.schema_.columns[group.name]
         for place, label in enumerate(group.labels):
@@ -629,7 +630,6 @@ def _list_parameters(model: Any) -> Iterator[str]:
                 yield f"{group.name}[S.{column.levels[place]}]"
             elif place != references[group.name]:
                 yield f"{group.name}[T.{column.levels[place]}]"
-    yield INTERCEPT
 
 
 def parse_constraints(

@@ -267,7 +267,8 @@ ERRORS = (
 #: The braces are replaced by an entry of `CHANGES`.
 RATIO = (
     "A ratio is the factor by which {} if the column rises by one unit. For a "
-    "category, it compares the category with the mean of its column."
+    "category, it compares the category with the mean of its column, or with its "
+    "reference if it has one."
 )
 TERM_RATIO = (
     "Effects are shown as factors by which {}, compared with the mean. The lowest and "

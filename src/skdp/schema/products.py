@@ -91,7 +91,7 @@ class Factor:
     def find_range(self) -> tuple[float, float]:
         """Return the smallest and the largest value that the factor can have."""
         if isinstance(self.column, Categorical):
-            return -self.centre, 1.0 - self.centre
+            return 0.0 - self.centre, 1.0 - self.centre
         low, high = self.convert([self.column.low, self.column.high])
         return float(low), float(high)
 
