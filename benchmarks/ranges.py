@@ -167,7 +167,8 @@ def write_page(frame: pd.DataFrame) -> str:
         "end, and with the target's range 100 times as wide. A look at the table finds",
         'what the rows fill. The column "no look ×1" is a fit with tight ranges and',
         "`look=False`. Log-loss for classes (lower is better), R² for numbers (higher",
-        f"is better); means over ten seeds for lines and one for additive models, on rows that were not",
+        "is better); means over ten seeds for lines and one for additive models, on "
+        "rows that were not",
         "fitted; add-remove, δ = 1e-6.",
         "",
         "Made by `python benchmarks/ranges.py` and `python benchmarks/ranges.py "
