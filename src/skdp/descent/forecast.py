@@ -291,7 +291,7 @@ def describe_plan(plan: Plan) -> str:
         lines.append(describe_bound(plan, plan.rate))
     lines.append(describe_outlook(plan))
     if plan.outlook is not None and not plan.geometry.is_constant:
-        lines += describe_effects(plan.outlook(), plan.layout.counted)
+        lines += describe_outlooks(plan.outlook(), plan.layout.counted)
     return "\n".join(lines)
 
 
@@ -303,7 +303,7 @@ EFFECTS_ON = {
 }
 
 
-def describe_effects(outlook: EffectOutlook | str, counted: str) -> list[str]:
+def describe_outlooks(outlook: EffectOutlook | str, counted: str) -> list[str]:
     """Return lines that say which effects a fit is likely to tell, and how closely."""
     if isinstance(outlook, str):
         return [f"intervals: {outlook}"]

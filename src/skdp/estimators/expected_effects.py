@@ -175,10 +175,10 @@ def _rehearse(
         (output,) = compute_effects(model)
         names = [one.column for one in output.effects]
         stds.append([one.std for one in output.effects])
-    return [_summarise(name, names, np.array(stds)) for name in columns]
+    return [_summarise_effects(name, names, np.array(stds)) for name in columns]
 
 
-def _summarise(name: str, names: list[str], stds: FloatArray) -> EffectForecast:
+def _summarise_effects(name: str, names: list[str], stds: FloatArray) -> EffectForecast:
     """Return the forecast of a column from the standard errors (draws, effects)."""
     own = stds[:, [other == name for other in names]]
     told = np.isfinite(own)
