@@ -383,11 +383,15 @@ class Uncertainty:
 
     @cached_property
     def _has_hidden_number(self) -> bool:
-        """Whether noise hides that some number varies at all."""
+        """Whether noise hides that some number varies at all.
+
+        If a look found what the rows fill, a number that hardly varies on that scale is
+        nearly constant, and explains nothing.
+        """
         at = [
             group.start
             for group in self.gram.layout.groups
-            if group.kind == "dense" and group.width == 1
+            if group.kind == "dense" and group.width == 1 and group.inner == (0.0, 1.0)
         ]
         directions = np.eye(self.gram.layout.n_features)[at]
         directions[:, -1] = -self.gram.matrix[at, -1]  # the mean is not variation
