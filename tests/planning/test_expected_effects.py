@@ -70,6 +70,10 @@ ODD = skdp.Schema(
     target=skdp.Numeric(0, 200),
     unit="who",
 )
+EXTREME = skdp.Schema(
+    {"a": skdp.Numeric(0, 2e-323), "b": skdp.Numeric(-1e300, 1e300)},
+    target=("y", skdp.Categorical([0, 1])),
+)
 FORMULA = skdp.Schema(SCHEMA.columns, target=("y", skdp.Numeric(0, 9)))
 
 
@@ -79,6 +83,7 @@ FORMULA = skdp.Schema(SCHEMA.columns, target=("y", skdp.Numeric(0, 9)))
         (ODD, {"model": "linear"}),
         (ODD, {"model": "poisson", "neighbours": "replace-one"}),
         (ODD, {"model": "huber", "look": False}),
+        (SCHEMA, {"class_weight": "balanced"}),
         (read_formula("y ~ age*sex + dose:sex", FORMULA)[0], {"model": "linear"}),
         (read_formula("y ~ age:dose + age:sex", FORMULA)[0], {"model": "linear"}),
     ],
@@ -96,10 +101,12 @@ def test_every_kind_of_column_has_a_forecast(schema, options):
         ({"l1_ratio": 0.5}, "penalty"),
         ({"model": "additive"}, "without curves"),
         ({"epsilon": math.inf}, "finite"),
+        ({"schema": EXTREME}, "extreme"),
     ],
 )
 def test_others_say_why_there_is_none(options, said):
-    plan = skdp.plan(SCHEMA, 20_000, **{"epsilon": 1.0} | options)
+    options = {"schema": SCHEMA, "n_rows": 20_000, "epsilon": 1.0} | options
+    plan = skdp.plan(**options)
     assert said in plan.outlook()
     assert said in str(plan)
 

@@ -22,6 +22,7 @@ from skdp.descent.forecast import LIKELY
 from skdp.descent.plan import EffectForecast, EffectOutlook, Plan
 from skdp.engines.reference import ReferenceEngine
 from skdp.estimators.effects import compute_effects
+from skdp.estimators.weights import BALANCED
 from skdp.inference.covariances import find_obstacle
 from skdp.privacy import accountant
 from skdp.privacy.encoding import encode
@@ -102,13 +103,18 @@ def forecast_effects(
     def rehearse(n_rows: int, epsilon: float, draws: int) -> list[EffectForecast]:
         delta = min(plan.delta, 0.1 / n_rows)
         model = copy(estimator).set_params(epsilon=epsilon)
+        if model.class_weight == BALANCED:  # made-up classes are nearly balanced
+            model.class_weight = None
         budget = share * accountant.gdp_mu(epsilon, delta) ** 2
         return _rehearse(model, assumed, n_rows, delta, budget, draws)
 
     def tells_all(n_rows: int, epsilon: float) -> bool:
         return all(one.told >= LIKELY for one in rehearse(n_rows, epsilon, 1))
 
-    found = rehearse(plan.n_rows, plan.epsilon, N_DRAWS)
+    try:
+        found = rehearse(plan.n_rows, plan.epsilon, N_DRAWS)
+    except np.linalg.LinAlgError:  # as with ranges from -1e300 to 1e300
+        return "Intervals cannot be forecast for such extreme ranges."
     times, epsilon = 1.0, plan.epsilon
     if any(one.told < LIKELY for one in found):
         powers = range(1, MOST_DOUBLINGS + 1)
@@ -129,6 +135,7 @@ def forecast_effects(
     )
 
 
+@np.errstate(all="ignore")
 def _rehearse(
     estimator: Any,
     schema: Schema,
