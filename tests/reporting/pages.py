@@ -119,7 +119,8 @@ def many():
 
 
 def curves():
-    return skdp.AdditiveClassifier(schema=ILL, epsilon=3.0, knots=5).fit(TABLE)
+    # At ε = 3, noise hides all curves of one model in twelve. At 10, none of 60 was so.
+    return skdp.AdditiveClassifier(schema=ILL, epsilon=10.0, knots=5).fit(TABLE)
 
 
 MODELS = {
