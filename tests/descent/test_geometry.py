@@ -466,7 +466,7 @@ def test_given_step_sizes_are_taken():
     """Γ = P M⁻¹: the step on S is Γ/p, whatever p."""
     table = records()
     gamma, p = np.linspace(0.1, 0.9, 9), np.linspace(0.2, 1.0, 9)
-    query, update, *_ = Diagonal.of_step_sizes(gamma, p).prepare(task(table))
+    query, update, *_ = Diagonal(smoothness=p / gamma).prepare(task(table))
     at = np.array([0, 3, 8])
     released = release(query(at, np.zeros((9, 1))), 0.0, Randomness(1), free())
     moved = update(np.zeros((9, 1)), released, at)

@@ -598,6 +598,7 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
     ) -> Plan:
         """Make the plan from public facts and the remaining budget."""
         layout = schema.layout(self.fit_intercept)
+        geometry = self._choose_geometry(layout)
         return make_plan(
             layout,
             self._loss(schema),
@@ -611,7 +612,7 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
             alpha=self.alpha,
             l1_ratio=self.l1_ratio,
             sampling=self.sampling,
-            geometry=self._choose_geometry(layout),
+            geometry=geometry,
             n_steps=self.n_steps,
             calibration=self.calibration,
         )
