@@ -361,6 +361,7 @@ STANDARD_IN_PRIVACY = {
     "hashlib",
     "itertools",
     "math",
+    "numbers",
     "os",
     "typing",
 }
