@@ -308,7 +308,7 @@ def list_verdicts(rows: list[Row]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure what is asked for, and write the page."""
+    """Measure the requested fits, and write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ours", action="store_true", help="measure our models")
     parser.add_argument("--dpmm", nargs="*", default=[], metavar="MODEL:TABLE:EPSILON")

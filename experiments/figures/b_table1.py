@@ -526,7 +526,7 @@ excess.
 
 **The program.** The above is a simulation in floating point. The same problems as
 tables of {PROGRAM_ROWS:,} records, run by `skdp.run` with its exact sums and releases
-({N_PROGRAM_RUNS} runs a seed): mean excess of the program over that of the simulation.
+({N_PROGRAM_RUNS} runs per seed): mean excess of the program over the simulation's.
 
 {program_table(rows)}
 
@@ -625,7 +625,7 @@ def svrg_verdict(rows: Rows) -> str:
     return (
         "DP-SVRG, which shares the paper's last row with gradient descent, has on the "
         f"same records {' and '.join(said)} times its excess, with the defaults of "
-        "`skdp.solvers.dp_svrg` (one run a seed)."
+        "`skdp.solvers.dp_svrg` (one run per seed)."
     )
 
 

@@ -187,7 +187,7 @@ def test_noise_that_is_the_same_in_every_run_is_found():
 
 
 def test_a_low_threshold_of_categories_is_found():
-    """δ is what a category of one record is shown with: no ε can make up for more."""
+    """A category of one record has probability δ. No ε can make up for more."""
     with low_threshold():
         found = audit.mechanism(
             "rare level",

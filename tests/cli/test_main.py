@@ -54,7 +54,7 @@ def test_without_the_extra_it_says_how_to_get_it(module):
 
 @pytest.fixture
 def complete(call, monkeypatch):
-    """What a shell is told that asks for completions."""
+    """Return the answer to a shell that asks for completions."""
 
     def run(instruction, **asked):
         for name, value in {"_SKDP_COMPLETE": instruction, **asked}.items():

@@ -217,7 +217,7 @@ def test_whitening_lifts_the_eigenvalues():
     root = white.root
     np.testing.assert_allclose(root @ lifted @ root, np.eye(5), atol=1e-12)
     np.testing.assert_allclose(root, root.T, atol=1e-12)
-    # What cannot be told from noise, up to 0.2, is given its mean: below zero here.
+    # Eigenvalues that noise hides, up to 0.2, get their mean, which is below zero here.
     np.testing.assert_allclose(white.share, [0, 0, 0, 0.4 / 0.5, 9 / 9.1], atol=1e-12)
     assert white.dimension == pytest.approx(0.8 + 9 / 9.1)
     assert whiten(-A, 100.0, np.zeros(5)).dimension == 1.0  # noise hides all

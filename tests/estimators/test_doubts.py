@@ -1,4 +1,4 @@
-"""Columns that a schema describes wrongly are told of, from what was released."""
+"""Fits warn of columns that a schema describes wrongly, from released numbers alone."""
 
 import datetime
 import warnings

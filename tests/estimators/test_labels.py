@@ -1,4 +1,4 @@
-"""Labels that match no level are told of, from what was released and paid for."""
+"""Fits warn of labels that match no level, from released numbers alone."""
 
 import warnings
 from dataclasses import replace
@@ -46,7 +46,7 @@ def test_what_is_said_follows_from_what_was_released():
 
 @pytest.mark.parametrize("method", ["split", "random"])
 def test_a_search_says_it_once(method):
-    """More often, it would tell how many trials a random search has made."""
+    """A warning per trial would tell how many trials a random search has made."""
     model = skdp.LogisticRegression(**SETTINGS)
     search = skdp.PrivateSearchCV(
         model, {"alpha": [1e-5, 0.1]}, epsilon=8.0, method=method, random_state=0

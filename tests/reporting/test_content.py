@@ -45,7 +45,7 @@ def test_every_kind_of_model_has_a_page(name):
     written = page(name)
     read = Reader(written)
     text = read.text
-    # What is not saved is not needed: nothing but released values can be on the page.
+    # The saved model is enough, so the page can show only public and released values.
     if name not in SAVED_ALIKE:
         mine = set(skdp.report(fitted).splitlines())
         assert len(mine - set(written.splitlines())) <= 1  # skdp verify MODEL
