@@ -183,6 +183,8 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
     _exposed: bool = False
     #: What a look found, or None if there was none.
     profile_: Profile | None = None
+    #: The weights with which the run ended, if the model then changed them.
+    _run_weights: FloatArray | None = None
     #: Standard errors, or the reason why there are none; None before first use.
     _errors: StandardErrors | str | None
 

@@ -21,7 +21,8 @@ from skdp.schema import Schema, check, toml_files
 #: What a plan says of a look that comes before it is carried out.
 LOOK_COMES = (
     f"look: first, for {LOOK_SHARE:.0%} of the budget at most, noisy histograms of all "
-    "columns find the number of rows and the part of each range that they fill"
+    "columns find the number of rows and the part of each range that they fill (more "
+    "for a numeric target, if rows turn out to be too few to find what it fills)"
 )
 
 

@@ -58,7 +58,7 @@ KEPT = (
 NEAR = 0.01
 #: The kinds of releases that are made before the plan.
 BEFORE = (
-    *(Kind.LOOK, Kind.FINER_LOOK),
+    *(Kind.LOOK, Kind.FINER_LOOK, Kind.TARGET_LOOK),
     *(Kind.ROW_COUNT, Kind.RANGES, Kind.CATEGORIES, Kind.KNOT_SHARES),
     *(Kind.CLASS_WEIGHTS, Kind.WEIGHT_HISTOGRAM),
 )
