@@ -209,12 +209,25 @@ def _doubt_levels(group: Group, column: Any, found: _Sums) -> str | None:
     noise = float(np.diag(found.noise)[group.coordinates].max())
     wide = noise * math.sqrt(group.width)
     known = float(shares.sum())
+    # In another encoding than its own, a level with letters beyond ASCII never matches.
+    strange = [
+        level
+        for level, share in zip(getattr(column, "levels", ()), shares, strict=False)
+        if isinstance(level, str)
+        and not level.isascii()
+        and found.is_negligible(float(share), noise, AT_END)
+    ]
+    encoding = (
+        "the encoding of the file, as in skdp.tables.CSV(path, encoding='latin-1') or "
+        "--encoding."
+    )
     if isinstance(column, Categorical):
         room = found.surely * math.hypot(wide, found.count_noise)
         if known + room < EXPECTED:
+            more = f", and {encoding}" if strange else "."
             return (
                 f"only about {max(0.0, known):.0%} of the cells match its levels, and "
-                "the others are ignored. Check how the levels are written."
+                f"the others are ignored. Check how the levels are written{more}"
             )
         if column.other is not None:
             listed = known - float(shares[column.default_code])
@@ -228,14 +241,8 @@ def _doubt_levels(group: Group, column: Any, found: _Sums) -> str | None:
         1.0 - float(shares[most]), noise, AT_END
     ):
         return f"(nearly) all rows have {group.labels[most]!r}."
-    # In another encoding than its own, a level with such letters never matches.
-    for level, share in zip(getattr(column, "levels", ()), shares, strict=False):
-        odd = isinstance(level, str) and not level.isascii()
-        if odd and found.is_negligible(float(share), noise, AT_END):
-            return (
-                f"(nearly) no row has {level!r}. Check the encoding of the file, as in "
-                "skdp.tables.CSV(path, encoding='latin-1') or --encoding."
-            )
+    if strange:
+        return f"(nearly) no row has {strange[0]!r}. Check {encoding}"
     return None
 
 
