@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator
+from os import PathLike
 from typing import Any
 
 from scipy.special import ndtr, ndtri
 
+from skdp.estimators import saving
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord, search_delta
@@ -100,8 +102,9 @@ def statement(model: Any) -> str:
 
     Parameters
     ----------
-    model : fitted estimator, evaluation, search or PrivacyRecord
-        Anything that has a ``privacy_``, or the record itself.
+    model : path, fitted estimator, evaluation, search or PrivacyRecord
+        A directory written by ``save``, anything that has a ``privacy_``, or the record
+        itself.
 
     Returns
     -------
@@ -109,6 +112,8 @@ def statement(model: Any) -> str:
         Paragraphs on what was published, what is promised, what was assumed to be
         public, what is not protected, and how to check it.
     """
+    if isinstance(model, (str, PathLike)):
+        model = saving.load(model)
     filled = []
     for title, lines in write_parts(model):
         filled.append(title)
