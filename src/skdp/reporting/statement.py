@@ -13,7 +13,6 @@ from typing import Any
 
 from scipy.special import ndtr, ndtri
 
-from skdp.estimators import saving
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord, search_delta
@@ -113,7 +112,9 @@ def statement(model: Any) -> str:
         public, what is not protected, and how to check it.
     """
     if isinstance(model, (str, PathLike)):
-        model = saving.load(model)
+        from skdp.estimators.saving import load  # slow, and commands import this file
+
+        model = load(model)
     filled = []
     for title, lines in write_parts(model):
         filled.append(title)
