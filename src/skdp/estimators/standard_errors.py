@@ -111,7 +111,12 @@ def find_uncertainty(model: Any) -> Uncertainty | str:
     ):  # a count of 1, on the scale of the scaled target
         one = math.exp(-_find_target_units(model)[0])
     return covariances.estimate(
-        plan, transcript, model.weights_, weighting=weighting, count_unit=one
+        plan,
+        transcript,
+        model.weights_,
+        weighting=weighting,
+        count_unit=one,
+        looked=model.profile_ is not None,
     )
 
 
