@@ -264,8 +264,9 @@ other purposes too, which our model cannot.
 """
 END = """
 AIM is not measured yet: a fit of Adult takes more than eight minutes of one core, and
-`--dpmm AIM:adult:1.0` adds its line. Nor is boosted AdaSSP, because its code cannot be
-installed by name.
+`--dpmm AIM:adult:1.0` adds its line. The code of boosted AdaSSP cannot be installed by
+name, so it is not a peer here. Our own version of it is among the systems of
+[the experiments](../experiments/README.md).
 """
 
 

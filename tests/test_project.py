@@ -176,5 +176,5 @@ for call in (
     )
     lines = done.stdout.splitlines()
     extras = [re.search(r"pip install 'skdp\[(\w+)\]'\.", line)[1] for line in lines]
-    expected = "tables cli dask cuda tables report onnx verify verify"
+    expected = "tables cli dask cuda tables report onnx report verify"
     assert extras == expected.split()

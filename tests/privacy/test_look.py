@@ -504,6 +504,9 @@ def test_a_profile_is_saved_printed_and_verified(fitted, tmp_path):
     assert loaded.schema_ == fitted.schema_
     assert "0 to 1200" in str(fitted.profile_)
     assert repr(fitted.profile_).startswith("<Profile: 2 columns, about ")
+    none = look.LevelShares(values=np.array([0.0, 1.0, 0.0]), error=1e-3)
+    profile = replace(fitted.profile_, levels={"": none})
+    assert "no (nearly) without rows" in str(profile)
     for model in (tmp_path / "model", fitted, loaded):
         assert skdp.verify(model).passed
 

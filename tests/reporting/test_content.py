@@ -410,6 +410,8 @@ def test_something_else_than_a_model_is_refused_in_one_sentence(tmp_path):
             ValueError, match=r"must be a fitted model|is not a saved model"
         ):
             skdp.report(given)
+    with pytest.raises(ValueError, match=r"is a ledger, got 'page\.html'"):
+        skdp.report(tmp_path, "page.html")
     with pytest.raises(ValueError, match="must be fitted"):
         skdp.report(skdp.PrivateSearchCV(skdp.LogisticRegression(), {}))
 

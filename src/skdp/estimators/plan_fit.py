@@ -81,6 +81,12 @@ def plan(
         model in ESTIMATORS,
         f"model must be one of {sorted(ESTIMATORS)}, got {model!r}.",
     )
+    check(
+        not hasattr(schema, "get_params"),
+        "The first argument of skdp.plan must be a schema, and model= names the "
+        "estimator, as in skdp.plan(schema, 10_000, model='linear'). Got "
+        f"{type(schema).__name__}.",
+    )
     described = toml_files.accept_schema(schema)
     if described is None:
         raise ValueError("schema must be a Schema or the path of its file, got None.")

@@ -489,6 +489,8 @@ class Profile:
                 levels = self.levels[name]
                 seen = levels.values[:-1] > HIDDEN * levels.error
                 empty = count_in_words(int((~seen).sum()), "level")
+                if (~seen).sum() == 1:
+                    empty = str(column.levels[int(np.argmin(seen))])
                 yield (
                     own,
                     count_in_words(column.width, "level"),
