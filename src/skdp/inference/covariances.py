@@ -556,7 +556,7 @@ def recall_run(
     """
     geometry = plan.geometry
     assert isinstance(geometry, Matrix)
-    first = _find_gram_place(plan, geometry, transcript)
+    first = _locate_gram(plan, geometry, transcript)
     histogram = transcript[first + 1] if geometry.target_share > 0 else None
     found = None
     if histogram is not None:
@@ -572,13 +572,11 @@ def recall_run(
 def find_gram(plan: Plan, transcript: Sequence[Released]) -> Released:
     """Return the released Gram matrix of a run."""
     assert isinstance(plan.geometry, Matrix)
-    return transcript[_find_gram_place(plan, plan.geometry, transcript)]
+    return transcript[_locate_gram(plan, plan.geometry, transcript)]
 
 
-def _find_gram_place(
-    plan: Plan, geometry: Matrix, transcript: Sequence[Released]
-) -> int:
-    """Return the place of the Gram matrix, from which on releases are the run's."""
+def _locate_gram(plan: Plan, geometry: Matrix, transcript: Sequence[Released]) -> int:
+    """Return the place of the Gram matrix, with which the releases of the run start."""
     after = plan.n_steps + (geometry.target_share > 0) + (geometry.level_share > 0)
     return len(transcript) - 1 - after
 

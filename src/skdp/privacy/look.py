@@ -631,7 +631,7 @@ def _look_at_target(
             parts, weights, Kind.TARGET_LOOK, what, *asked, share=share
         )
         for (found,), own_std in again:
-            counted = _average_estimates(counted, (float(found), own_std))
+            counted = _weigh_estimates(counted, (float(found), own_std))
         n = max(1.0, counted[0])
         seen = Histogram(edges=edges, values=values / n, error=std / n)
         low, high = seen.scaled[[*choose_edges(seen, None)]]
@@ -641,7 +641,7 @@ def _look_at_target(
     return seen, max(1, round(counted[0]))
 
 
-def _average_estimates(
+def _weigh_estimates(
     first: tuple[float, float], second: tuple[float, float]
 ) -> tuple[float, float]:
     """Return the best combination of two estimates, each with its deviation."""
