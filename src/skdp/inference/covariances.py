@@ -32,7 +32,6 @@ from skdp.inference.slopes import (
 )
 from skdp.inference.variances import (
     EFFECT_ROOM,
-    SURE,
     TAIL_ROOM,
     Learning,
     Z,
@@ -274,6 +273,8 @@ UNEXPLAINED, UNEXPLAINED_COUNTS = 0.05, 0.5
 #: The effect of a number that noise hides on the scale of what its rows fill, from one
 #: end to the other: this many times what a category that cannot be told may have.
 HIDDEN_EFFECT = 3.0
+#: Noise hides a number whose variance is below this many of its standard deviations.
+SEEN = 3.09
 #: Standard deviations of noise that are added to the covariance with such a number.
 FLOW_DOUBT = 2.0
 
@@ -439,7 +440,7 @@ class Uncertainty:
         directions = np.eye(self.gram.layout.n_features)[at]
         directions[:, -1] = -self.gram.matrix[at, -1]  # the mean is not variation
         found, std = self.gram.evaluate_forms(directions)
-        return np.asarray(directions[found <= SURE * std])
+        return np.asarray(directions[found <= SEEN * std])
 
     def _measure_remaining(
         self, maps: FloatArray, class_contrasts: FloatArray

@@ -202,9 +202,9 @@ def measure_explained(gram: ReleasedGram, weights: FloatArray) -> float:
 #: Number of equally likely values that are considered for an uncertain variance.
 N_POINTS = 16
 #: A released weight must show at least the share `LEAST_RESPONSE` of an effect, even at
-#: the lower bound (99.9 %) of the variance. This bound is the estimate minus `SURE`
+#: the lower bound (95 %) of the variance. This bound is the estimate minus `SURE`
 #: standard deviations of the noise.
-LEAST_RESPONSE, SURE = 0.5, 3.09
+LEAST_RESPONSE, SURE = 0.5, 1.645
 #: The bias from capped slopes is estimated from surrogate rows. It is multiplied by
 #: this factor, to allow for the error of the estimate.
 BIAS_ROOM = 4 / 3
