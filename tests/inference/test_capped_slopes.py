@@ -120,3 +120,14 @@ def test_sums_over_rows_are_sorted_by_output():
         np.kron(b, np.outer(x, x)) for b, x in zip(blocks, rows, strict=True)
     ) / len(rows)
     np.testing.assert_allclose(average_products(rows, blocks), expected)
+
+
+@pytest.mark.parametrize("size", [1.0, 30.0, 1e4])
+@pytest.mark.parametrize("cap", [1e-3, 0.1])
+def test_a_bias_is_a_number_however_bad_the_fit(size, cap):
+    """With few rows and much noise, weights are noise, and Newton's steps run away."""
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.random((500, 4)), np.ones(500)])
+    weights = size * rng.standard_normal((5, 1))
+    law, caps = Counts(0.05), np.full(500, cap)
+    assert np.isfinite(find_bias(law, Weighting.equal(), rows, weights, caps)).all()

@@ -32,8 +32,10 @@ from skdp.schema import FloatArray, Group, IntArray, Layout
 N_NEWTON = 4
 #: A cap that no slope reaches, and the smallest norm by which a slope is divided.
 NO_CAP, TINY = 1e6, 1e-300
-#: Upper limit on the margins of counts. A margin of 0 means the largest count.
-HIGHEST = 2.0
+#: Limits on the margins of counts. A margin of 0 means the largest count.
+LOWEST, HIGHEST = -50.0, 2.0
+#: The largest change of a margin in one of these steps.
+LONGEST = 2.0
 #: Step in margins for numerical derivatives of the expected slopes of counts.
 STEP = 1e-4
 
@@ -244,7 +246,7 @@ class Counts(Law):
     dispersion: float
 
     def _predict(self, margins: FloatArray) -> FloatArray:
-        return np.exp(np.minimum(margins, HIGHEST))
+        return np.exp(np.clip(margins, LOWEST, HIGHEST))
 
     def _average_clipped(
         self, margins: FloatArray, true: FloatArray, caps: FloatArray
@@ -375,7 +377,9 @@ def find_bias(
         force = (rows.T @ slopes / len(rows)).T.ravel()
         # Where slopes are all capped, nothing is known, and nothing is moved.
         move = np.linalg.lstsq(normal, force, rcond=1e-12)[0]
-        true += move.reshape(true.T.shape).T
+        move = move.reshape(true.T.shape).T
+        # Far from w, Newton's steps may be far too long.
+        true += move * min(1.0, LONGEST / max(float(np.abs(rows @ move).max()), TINY))
     return np.asarray(weights - true)
 
 

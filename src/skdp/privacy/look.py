@@ -62,6 +62,9 @@ ENDS = 16
 PRICE = 22.0
 #: Standard deviations of noise that are added to the share of rows outside.
 DOUBT = 0.5
+#: Standard deviations of noise that are taken from the share of rows inside, where at
+#: least half of them must be.
+SURELY = 3.0
 #: Rows that are zero are seen if their share is this many standard deviations of noise,
 #: and so are those that are not.
 SEEN = 4.0
@@ -333,7 +336,8 @@ def choose_edges(found: Histogram, zero: float | None) -> tuple[int, int]:
     cost = np.log(edges[high] - edges[low]) + PRICE * outside / math.sqrt(whole)
     if zero is not None and found.zeros > SEEN * found.error:
         cost[(edges[low] > zero) | (edges[high] < zero)] = math.inf
-    cost[(inside - at_low * (low == 0) < others / 2.0) & (n_outside > 0)] = math.inf
+    seen = inside - at_low * (low == 0) - SURELY * found.error * np.sqrt(n_inside)
+    cost[(seen < others / 2.0) & (n_outside > 0)] = math.inf
     best = int(np.argmin(cost))
     return int(low[best]), int(high[best])
 
