@@ -30,7 +30,7 @@ def measured(
 
 
 def written(folder: Path, figures: dict[str, ModuleType]) -> str:
-    """Return the page: what was run, where our method loses, and a section a figure."""
+    """Return the page: what was run, where we lose, and a section per figure."""
     sections, losses, lessons = [], [], []
     for name, (module, rows) in measured(folder, figures).items():
         letter = name.partition("_")[0].upper()

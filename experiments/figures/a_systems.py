@@ -177,7 +177,7 @@ def look(system: str) -> dict[str, Any]:
 
 
 def draw(rows: Rows) -> Figure:
-    """Draw a row of panels a table: over passes at one budget, and over ε."""
+    """Draw a row of panels per table: over passes at one budget, and over ε."""
     tables = grouped(rows, "table")
     figure, axes = panels(len(tables), 2, height=2.9, width_ratios=(1, 0.8))
     for (left, right), ((table,), group) in zip(axes, tables.items(), strict=True):

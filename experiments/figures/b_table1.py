@@ -544,7 +544,7 @@ excess.
 **The program.** The above is a simulation in floating point, with the noise of the
 bounds, which charge every step to every record. The same problems as tables of
 {PROGRAM_ROWS:,} records, run by `skdp.run` with its exact sums and releases
-({N_PROGRAM_RUNS} runs a seed): mean excess of the program over that of the simulation
+({N_PROGRAM_RUNS} runs per seed): mean excess of the program over that of the simulation
 with the same noise. A record of these tables has one coordinate, so it takes part in
 few of the steps on blocks and coordinates and pays for those alone ([Theorem
 V](../../guide/theory.md)): *part of the steps* is the largest of any record, and the
@@ -703,7 +703,7 @@ def svrg_verdict(rows: Rows) -> str:
     return (
         "DP-SVRG, which shares the paper's last row with gradient descent, has on the "
         f"same records {' and '.join(said)} times its excess, with the defaults of "
-        "`skdp.solvers.dp_svrg` (one run a seed)."
+        "`skdp.solvers.dp_svrg` (one run per seed)."
     )
 
 

@@ -60,7 +60,7 @@ def _median(reached: Rows, n_seeds: int, name: str) -> float | None:
 
 
 def draw(rows: Rows) -> Figure:
-    """Draw a row of panels a table: passes and seconds over the level."""
+    """Draw a row of panels per table: passes and seconds over the level."""
     tables = grouped(rows, "table")
     figure, axes = panels(len(tables), 2, height=2.6)
     for pair, ((table,), group) in zip(axes, tables.items(), strict=True):

@@ -154,7 +154,7 @@ MODELS = {
 
 
 def face(model, table, predicted):
-    """All that a fit and its predictions show, but for released numbers."""
+    """Return all that a fit and its predictions show, except released numbers."""
     out, err = io.StringIO(), io.StringIO()
     with (
         warnings.catch_warnings(record=True) as caught,

@@ -1,4 +1,4 @@
-"""coef_std_, coef_noise_std_ and summary(): right or absent with a sentence."""
+"""coef_std_, coef_noise_std_ and summary() are right, or absent with a reason."""
 
 import json
 import math
@@ -241,7 +241,6 @@ def test_errors_survive_saving(model, tmp_path):
     read = skdp.load(tmp_path / "model")
     np.testing.assert_array_equal(read.coef_std_, model.coef_std_)
     np.testing.assert_array_equal(read.intercept_noise_std_, model.intercept_noise_std_)
-    # A record that was read has no seed's note of its own to lose: all else is equal.
     assert str(read.summary()) == str(model.summary())
 
 
@@ -424,7 +423,7 @@ def test_what_noise_hides_cannot_be_told(tmp_path):
     for name in ("a", "half", "u"):
         assert lines[name].noise_std < lines[name].std < math.inf
         assert lines[name].z == pytest.approx(lines[name].coef / lines[name].std)
-    # What a hidden number may explain is a part of every interval.
+    # Every interval allows for what a hidden number may explain.
     seen = hidden(names=("a", "half")).summary().lines
     assert lines["a"].z < next(line.z for line in seen if line.label == "a") > 4
     assert summaries.HIDDEN in model.summary().notes

@@ -10,7 +10,7 @@ from skdp.schema import toml_files
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled():
-    """Compile the sweep first: a line on stderr says so, once in a process."""
+    """Compile the sweep first. Each process prints one line on stderr when it does."""
     compilation.compile_sweep()
 
 
