@@ -1,8 +1,10 @@
 import json
 import sys
+from functools import cache
 
 import pandas as pd
 import pytest
+import typer.main
 
 import skdp
 from skdp import cli
@@ -14,6 +16,14 @@ from skdp.schema import toml_files
 def _compiled():
     """Compile the sweep first. Each process prints one line on stderr when it does."""
     compilation.compile_sweep()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_parser():
+    """Build the parser of the command line once, and not for each command."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture

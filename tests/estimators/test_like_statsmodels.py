@@ -198,6 +198,7 @@ def test_marginal_effects_are_those_of_statsmodels(model, theirs, options):
     assert [*found.summary_frame().columns] == [
         *("dy/dx", "std err", "z", "p", "[0.025", "0.975]")
     ]
+    assert str(found.summary()).split()[:3] == ["dy/dx", "std", "err"]
     with pytest.raises(ValueError, match="other points are not released"):
         model.get_margeff(at="median")
 

@@ -216,7 +216,10 @@ def test_notes_are_about_what_is_there():
     assert "log(" not in plain
     assert "Categories are" in plain
     assert "Categories are" not in noted({"a": number, "b": log})
-    both = noted({"a": log, "b": category, "c": number, "d": log})
+    asked = skdp.Numeric(0, 2, indicator=True)
+    both = noted({"a": log, "b": category, "c": asked, "d": log})
+    assert "with a question mark is the effect of a missing cell" in both
+    assert "question mark" not in plain
     assert "Categories are relative to the mean" in both
     assert "a, d: per unit of log(1 + value - low), where low is the lower end" in both
     many = noted(dict.fromkeys("stuvwx", log))

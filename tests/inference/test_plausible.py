@@ -54,6 +54,28 @@ def test_quadratic_forms_and_their_noise(neighbours):
     np.testing.assert_allclose(drawn[0][1], spread, rtol=0.13)  # 5 deviations
 
 
+@pytest.mark.parametrize("neighbours", queries.NEIGHBOURS)
+def test_products_of_two_directions_and_their_noise(neighbours):
+    X, rng = rows(), np.random.default_rng(2)
+    q = np.array([[1.0, -0.5, 0.3, 0.0, 0.2, -0.4], [0.0, 0.0, 2.0, -1.0, -1.0, 0.0]])
+    p = np.array([0.2, 1.0, -0.4, 0.1, 0.0, 0.3])
+    exact = released(X, neighbours)
+    value, _ = exact.evaluate_products(q, p)
+    own = (X @ exact.uncentre(q).T).T @ (X @ exact.uncentre(p[None])[0])
+    np.testing.assert_allclose(value, own / N_ROWS)
+    np.testing.assert_allclose(exact.recentre(exact.uncentre(q)), q)
+    drawn = [
+        released(X, neighbours, 50.0, rng).evaluate_products(q, p) for _ in range(800)
+    ]
+    spread = np.std([values for values, _ in drawn], axis=0)
+    np.testing.assert_allclose(drawn[0][1], spread, rtol=0.13)  # 5 deviations
+    same = released(X, neighbours, 50.0)
+    for form, product in zip(
+        same.evaluate_forms(p[None]), same.evaluate_products(p[None], p), strict=True
+    ):
+        np.testing.assert_allclose(form, product)
+
+
 def test_what_remains_of_a_column_is_its_residual_variance():
     X = rows()
     X[:, 1] = 0.5 * X[:, 0] + 0.1 * X[:, 1] + 0.2 * X[:, 2]

@@ -293,6 +293,9 @@ def histogram(cells, column, error=1e-4):
             Numeric(-100, 100),
             (0, 80),
         ),
+        # A rare value that is far from a frequent one is not clipped to it.
+        (np.repeat([0.0, 1.0], [990, 10]), Numeric(0, 1), (0.0, 1.0)),
+        (np.repeat([1.0, 2.0], [990, 10]), Numeric(1, 2), (1.0, 2.0)),
     ],
 )
 def test_the_part_that_rows_fill(cells, column, expected):

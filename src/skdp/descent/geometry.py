@@ -426,11 +426,11 @@ def make_sega_update(
     return update
 
 
-def accelerate(update: Update) -> Update:
+def accelerate(update: Update, metric: FloatArray | None = None) -> Update:
     """Add Nesterov's momentum to full steps, and reset it when it points uphill.
 
     Use this only for runs without noise, because momentum adds up the noise of many
-    steps.
+    steps. `metric` (d, d) is the metric of the steps, by default the identity.
     """
     before: list[FloatArray] = []
     speed = [1.0]
@@ -439,7 +439,8 @@ def accelerate(update: Update) -> Update:
         reached = update(weights, released, at)
         last = before.pop() if before else reached
         before.append(reached)
-        if float(((weights - reached) * (reached - last)).sum()) > 0:
+        moved = reached - last if metric is None else metric @ (reached - last)
+        if float(((weights - reached) * moved).sum()) > 0:
             speed[0] = 1.0
         following = (1.0 + math.sqrt(1.0 + 4.0 * speed[0] ** 2)) / 2.0
         push = (speed[0] - 1.0) / following

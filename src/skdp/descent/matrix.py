@@ -22,6 +22,7 @@ from skdp.descent.geometry import (
     Prepared,
     PriorRun,
     Task,
+    accelerate,
     clip_to_box,
     one_thread,
     prior_spectrum,
@@ -408,6 +409,10 @@ class Matrix(Geometry):
     level_cap : float
         Cap on a record's slope in that sum, by default the bound of the loss. If
         `scaled` is true, the cap is this number times the spread of the target.
+    momentum : bool
+        Whether to accelerate full steps. Use this only for runs without noise. Where
+        the curvature of the loss is far below its bound, as for counts that are mostly
+        small, steps without momentum would take too long to reach the optimum.
     """
 
     radius: float
@@ -418,6 +423,7 @@ class Matrix(Geometry):
     scaled: bool = False
     level_share: float = 0.0
     level_cap: float = math.inf
+    momentum: bool = False
     #: The share of the budget (of μ²) that is not spent on steps.
     share: float = fact()
     kind = "matrix"
@@ -526,7 +532,12 @@ class Matrix(Geometry):
         space = self.make_space(layout, task.loss, pattern, task.n_rows, gram, found)
         steps = _MatrixSteps(task, space)
         if self.level_share == 0:
-            return Prepared(steps.query, steps.update, space.start)
+            update = (
+                accelerate(steps.update, steps.metric)
+                if self.momentum
+                else steps.update
+            )
+            return Prepared(steps.query, update, space.start)
 
         def finish(weights: FloatArray) -> FloatArray:
             return self._correct_level(task, space, weights)

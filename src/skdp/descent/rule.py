@@ -141,7 +141,7 @@ def choose_geometry(
     if mu == math.inf:
         longest = math.sqrt(layout.squared_norm(np.arange(layout.n_features)))
         radius = loss.slope_bound * longest / math.sqrt(NOISELESS_FLOOR)
-        return Matrix(radius=4.0 * radius, floor=NOISELESS_FLOOR)
+        return Matrix(radius=4.0 * radius, floor=NOISELESS_FLOOR, momentum=True)
     signal = n_rows * mu / queries.count_changes(neighbours)
     intercept = layout.groups[-1].kind == "ones"
     if signal < TOO_FEW and intercept:
@@ -799,6 +799,8 @@ def make_plan(
         elif sampling not in ("auto", "full"):
             law = _make_sampling(sampling, layout)
             steps = math.ceil(steps / float(law.probabilities.min()))
+            if isinstance(geometry, Matrix) and not isinstance(law, samplings.Full):
+                geometry = replace(geometry, momentum=False)
         return Plan(
             sampling=law,
             geometry=geometry,

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import expit, ndtr, ndtri
@@ -93,6 +93,10 @@ class Estimates:
 
     #: The name of the estimates in print and in frames.
     head: ClassVar[str] = "coef"
+
+    def summary(self) -> Self:
+        """Return these estimates, whose print is their summary, as in statsmodels."""
+        return self
 
     def _list_heads(self, alpha: float) -> tuple[str, ...]:
         ends = f"[{alpha / 2:.4g}", f"{1 - alpha / 2:.4g}]"

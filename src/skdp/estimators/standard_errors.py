@@ -112,7 +112,12 @@ def find_uncertainty(model: Any) -> Uncertainty | str:
     ):  # a count of 1, on the scale of the scaled target
         one = math.exp(-_find_target_units(model)[0])
     return covariances.estimate(
-        plan, transcript, find_run_weights(model), weighting=weighting, count_unit=one
+        plan,
+        transcript,
+        find_run_weights(model),
+        weighting=weighting,
+        count_unit=one,
+        looked=model.profile_ is not None,
     )
 
 

@@ -18,7 +18,6 @@ from skdp.descent.plan import Plan
 from skdp.descent.rule import MATRIX_LIMIT
 from skdp.inference import slopes, variances
 from skdp.inference.slopes import (
-    HIGHEST,
     TINY,
     Classes,
     Correction,
@@ -31,7 +30,13 @@ from skdp.inference.slopes import (
     average_slopes,
     find_bias,
 )
-from skdp.inference.variances import EFFECT_ROOM, SURE, Learning, Z, solve_recursion
+from skdp.inference.variances import (
+    EFFECT_ROOM,
+    TAIL_ROOM,
+    Learning,
+    Z,
+    solve_recursion,
+)
 from skdp.models.losses import Loss
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
@@ -106,11 +111,13 @@ def linearise(
     noise_std: float,
     law: Law,
     weighting: Weighting,
+    cut: float = 0.0,
 ) -> tuple[Covariances, Learning]:
     """Return the covariances of a run's result, and the `Learning` of the run.
 
     `noise_std` is the standard deviation of a step's noise, divided by the number of
-    rows. The surrogate `rows` (n, d) have roughly the `known` moments.
+    rows. The surrogate `rows` (n, d) have roughly the `known` moments. `cut` is the
+    mean of what caps cut from the slopes.
     """
     k, n_rows = weights.shape[1], plan.n_rows
     curvature = plan.loss.curvature * weighting.most
@@ -158,6 +165,9 @@ def linearise(
         shrinkage=prior * (back * left) @ seen @ (back * left).T,
         bias=bias,
     )
+    capped = bool((caps < plan.loss.slope_bound * weighting.most).any())
+    beyond = np.array([group.inner != (0.0, 1.0) for group in plan.layout.groups])
+    reach = np.abs(weights - space.start) * beyond[plan.layout.group_of, None]
     learning = Learning(
         values=values,
         back=back,
@@ -168,8 +178,9 @@ def linearise(
         away=away,
         prior=prior,
         bias=bias,
-        effect_room=EFFECT_ROOM
-        * bool((caps < plan.loss.slope_bound * weighting.most).any()),
+        effect_room=EFFECT_ROOM * capped,
+        tails=TAIL_ROOM * capped * reach.T.ravel(),
+        cut=cut * capped,
         noise_std=noise_std,
         curvature=curvature,
         pull=space.pull,
@@ -256,8 +267,16 @@ def _compute_placing(
 
 #: Advice for fits whose geometry or sampling has no standard errors.
 USE_DEFAULT = " Use the default geometry and sampling to get standard errors."
-#: Smallest share of a target's variance that is assumed to be unexplained.
-UNEXPLAINED = 0.05
+#: Smallest share of a target's variance that is assumed to be unexplained. Models of
+#: counts explain little, and a few made-up rows with large means would explain it all.
+UNEXPLAINED, UNEXPLAINED_COUNTS = 0.05, 0.5
+#: The effect of a number that noise hides on the scale of what its rows fill, from one
+#: end to the other: this many times what a category that cannot be told may have.
+HIDDEN_EFFECT = 3.0
+#: Noise hides a number whose variance is below this many of its standard deviations.
+SEEN = 3.09
+#: Standard deviations of noise that are added to the covariance with such a number.
+FLOW_DOUBT = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -282,6 +301,8 @@ class Uncertainty:
         The number k of outputs. Weights are sorted by output, then by coordinate.
     rows : float64 (n, d)
         Rows that were made up to have roughly the `known` moments.
+    looked : bool
+        Whether a look found what the rows fill, so ranges are not wider than that.
     """
 
     usual: Covariances
@@ -292,6 +313,7 @@ class Uncertainty:
     known: slopes.Moments
     n_outputs: int
     rows: FloatArray
+    looked: bool = False
 
     def errors(self, plain: FloatArray, contrasts: FloatArray) -> Errors:
         """Return the errors of `plain` @ weights and of `contrasts` @ weights.
@@ -363,11 +385,7 @@ class Uncertainty:
             noise_std[some], sampling_std[some], std[some] = self.learning.errors(
                 maps[some], varies.take(some)
             )
-        if self._has_hidden_number:
-            # It may explain as much as is left unexplained, and be correlated with
-            # every other column. Its effect then flows into theirs.
-            flow = self.usual_level / np.sqrt(np.maximum(varies.estimate, TINY))
-            std = np.hypot(std, flow)
+        std = np.hypot(std, self._find_flow(varies))
         if fixed is not None:
             own = parts[:, fixed.last]
             noise = np.einsum("ma,ab,mb->m", own, fixed.noise, own)
@@ -381,12 +399,38 @@ class Uncertainty:
             std = std + np.abs(own @ fixed.bias) / Z
         return noise_std, sampling_std, std
 
-    @cached_property
-    def _has_hidden_number(self) -> bool:
-        """Whether noise hides that some number varies at all.
+    def _find_flow(self, varies: variances.Varies) -> FloatArray:
+        """Return what may flow into coefficients (m,) from numbers that noise hides.
 
-        If a look found what the rows fill, a number that hardly varies on that scale is
-        nearly constant, and explains nothing.
+        Without a look, a hidden number may explain as much as is left unexplained, and
+        be correlated with every other column. Its effect then flows into theirs. A look
+        leaves a number the range that its rows fill. If it hardly varies on this scale,
+        few rows differ from the others. Such a number is treated like a rare category:
+        its effect from one end of the range to the other is limited. What flows is the
+        effect times the covariance with the other column, which was released.
+        """
+        hidden = self._hidden_numbers
+        if not len(hidden):
+            return np.zeros(len(varies.estimate))
+        remaining = np.maximum(varies.estimate, TINY)
+        most = self.usual_level / np.sqrt(remaining)
+        if not self.looked:
+            return np.asarray(most)
+        total = np.zeros(len(remaining))
+        for own in np.split(varies.residuals, self.n_outputs, axis=1):
+            q = self.gram.recentre(own)
+            for direction in hidden:
+                found, std = self.gram.evaluate_products(q, direction)
+                total += np.square(np.abs(found) + FLOW_DOUBT * std)
+        flow = HIDDEN_EFFECT * self.usual_level * np.sqrt(total) / remaining
+        return np.asarray(np.minimum(flow, most))
+
+    @cached_property
+    def _hidden_numbers(self) -> FloatArray:
+        """Directions (h, d) of the numbers of which noise hides that they vary at all.
+
+        A number whose range a look narrowed is not among them. If it hardly varies on
+        that scale, it is nearly constant and explains nothing.
         """
         at = [
             group.start
@@ -396,7 +440,7 @@ class Uncertainty:
         directions = np.eye(self.gram.layout.n_features)[at]
         directions[:, -1] = -self.gram.matrix[at, -1]  # the mean is not variation
         found, std = self.gram.evaluate_forms(directions)
-        return bool((found <= SURE * std).any())
+        return np.asarray(directions[found <= SEEN * std])
 
     def _measure_remaining(
         self, maps: FloatArray, class_contrasts: FloatArray
@@ -512,7 +556,7 @@ def recall_run(
     """
     geometry = plan.geometry
     assert isinstance(geometry, Matrix)
-    first = _find_first(plan, geometry, transcript)
+    first = _locate_gram(plan, geometry, transcript)
     histogram = transcript[first + 1] if geometry.target_share > 0 else None
     found = None
     if histogram is not None:
@@ -528,11 +572,11 @@ def recall_run(
 def find_gram(plan: Plan, transcript: Sequence[Released]) -> Released:
     """Return the released Gram matrix of a run."""
     assert isinstance(plan.geometry, Matrix)
-    return transcript[_find_first(plan, plan.geometry, transcript)]
+    return transcript[_locate_gram(plan, plan.geometry, transcript)]
 
 
-def _find_first(plan: Plan, geometry: Matrix, transcript: Sequence[Released]) -> int:
-    """Return the place of the Gram matrix, from which on releases are the run's."""
+def _locate_gram(plan: Plan, geometry: Matrix, transcript: Sequence[Released]) -> int:
+    """Return the place of the Gram matrix, with which the releases of the run start."""
     after = plan.n_steps + (geometry.target_share > 0) + (geometry.level_share > 0)
     return len(transcript) - 1 - after
 
@@ -545,6 +589,7 @@ def estimate(
     *,
     weighting: Weighting | None = None,
     count_unit: float = 0.0,
+    looked: bool = False,
 ) -> Uncertainty:
     """Return the uncertainty of released weights (d, k).
 
@@ -564,11 +609,15 @@ def estimate(
     count_unit : float
         The target of a count of 1, where targets are counts divided by the largest
         possible count. Counts are assumed to vary at least as much as Poisson counts.
+    looked : bool
+        Whether a look before the fit found what the rows fill.
     """
     reason = find_obstacle(plan)
     if reason is not None:
         raise ValueError(reason)
     weighting = weighting or Weighting.equal()
+    geometry = plan.geometry
+    assert isinstance(geometry, Matrix)
     space, histogram, noise_std = recall_run(plan, transcript)
     pattern = queries.GramPattern.of(plan.layout, plan.neighbours, centred=True)
     gram = variances.ReleasedGram(
@@ -584,10 +633,17 @@ def estimate(
     law = _make_law(plan.loss, weighting, histogram, gram, rows, weights, count_unit)
     with one_thread(weights.size):
         usual, learning = linearise(
-            plan, space, known, rows, weights, noise_std, law, weighting
+            plan,
+            space,
+            known,
+            rows,
+            weights,
+            noise_std,
+            law,
+            weighting,
+            _measure_cut(transcript[-1], plan) if geometry.level_share > 0 else 0.0,
         )
-    correction, geometry = None, plan.geometry
-    assert isinstance(geometry, Matrix)
+    correction = None
     if geometry.level_share > 0:
         correction = Correction.of(
             law,
@@ -608,7 +664,19 @@ def estimate(
         known=known,
         n_outputs=weights.shape[1],
         rows=rows,
+        looked=looked,
     )
+
+
+def _measure_cut(released: Released, plan: Plan) -> float:
+    """Return the mean of what caps cut from the slopes, less the noise in it.
+
+    The steps end where the capped slopes have a mean of zero. The sum of slopes that is
+    released after them has a cap that hardly cuts, so its mean is what was cut.
+    """
+    found = float(np.linalg.norm(released.values))
+    noise = float(np.max(released.noise_std)) * math.sqrt(plan.loss.n_outputs)
+    return max(found - noise, 0.0) / plan.n_rows
 
 
 def _make_law(
@@ -626,12 +694,15 @@ def _make_law(
         return Classes(np.ones(loss.n_classes) if factors is None else factors)
     assert histogram is not None  # which find_obstacle requires
     variance, doubt = estimate_variance(histogram, gram.n_rows)
-    least = max(UNEXPLAINED * variance, doubt, 1e-6)
+    counts = loss.target_law == "poisson"
+    share = UNEXPLAINED_COUNTS if counts else UNEXPLAINED
+    least = max(share * variance, doubt, 1e-6)
     if loss.target_law == "normal":
         explained = variances.measure_explained(gram, weights[:, 0])
         return Normal(math.sqrt(max(variance - explained, least)))
     # Counts are on a scale from 0 to 1, and the histogram on one from -1 to 1.
-    means = np.exp(np.minimum(rows @ weights[:, 0], HIGHEST))
+    # A mean cannot exceed the largest count, although few made-up rows may say so.
+    means = np.exp(np.minimum(rows @ weights[:, 0], 0.0))
     residual = max(variance / 4.0 - float(means.var()), least / 4.0)
     spread = 1.0  # variance of a rate relative to a count, the mean of 1/exposure
     if weighting.exposed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -79,6 +80,26 @@ class ReleasedGram:
             variances[k] = np.square(times * std).sum()
         return values, np.sqrt(variances)
 
+    def evaluate_products(
+        self, q: FloatArray, direction: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return qᵀGp for each row of `q` (m, d), where p is `direction` (d,).
+
+        Also return the standard deviation of the noise in each of these values, as
+        `evaluate_forms` does for p = q.
+        """
+        values = q @ (self.matrix @ direction)
+        i, j = self.pattern.rows, self.pattern.columns
+        kind = [self.layout.groups[g].kind for g in self.layout.group_of]
+        code = (i == j) & (np.array(kind)[i] == "code")
+        times = q[:, i] * direction[j] + q[:, j] * direction[i]
+        times[:, i == j] /= 2.0
+        times[:, code] += (
+            q[:, i[code]] * direction[-1] + q[:, [-1]] * direction[i[code]]
+        )
+        std = np.broadcast_to(self.released.noise_std, i.shape) / self.n_rows
+        return values, np.sqrt(np.square(times * std).sum(axis=1))
+
     def centre(self, functionals: FloatArray) -> FloatArray:
         """Convert functionals aᵀw (m, d) from encoded rows to centred rows."""
         half = self.pattern.shift / 2.0
@@ -88,6 +109,12 @@ class ReleasedGram:
         """Convert weights (m, d) for centred rows to weights for encoded rows."""
         moved = weights.copy()
         moved[:, -1] -= weights @ (self.pattern.shift / 2.0)
+        return moved
+
+    def recentre(self, weights: FloatArray) -> FloatArray:
+        """Convert weights (m, d) for encoded rows to weights for centred rows."""
+        moved = weights.copy()
+        moved[:, -1] += weights @ (self.pattern.shift / 2.0)
         return moved
 
 
@@ -175,15 +202,22 @@ def measure_explained(gram: ReleasedGram, weights: FloatArray) -> float:
 #: Number of equally likely values that are considered for an uncertain variance.
 N_POINTS = 16
 #: A released weight must show at least the share `LEAST_RESPONSE` of an effect, even at
-#: the lower bound (99.9 %) of the variance. This bound is the estimate minus `SURE`
+#: the lower bound (95 %) of the variance. This bound is the estimate minus `SURE`
 #: standard deviations of the noise.
-LEAST_RESPONSE, SURE = 0.5, 3.09
+LEAST_RESPONSE, SURE = 0.5, 1.645
 #: The bias from capped slopes is estimated from surrogate rows. It is multiplied by
 #: this factor, to allow for the error of the estimate.
 BIAS_ROOM = 4 / 3
 #: If the model is wrong, capped slopes may change an effect by this share. On the
 #: measured tables, caps cut 1 to 5 % of the gradients.
 EFFECT_ROOM = 0.05
+#: The same, in addition, for a number whose range goes beyond what most rows fill. Caps
+#: cut the gradients of the few rows out there most. If the effect is not a line, the
+#: slope of the other rows is another one.
+TAIL_ROOM = 0.10
+#: Where the slopes that caps cut lie along a column is not known. They may be this many
+#: standard deviations of the column from its mean, on average.
+CUT_DISTANCE = 1.0
 #: Number of steps of Lanczos' method, which are enough to compute functions of S.
 N_LANCZOS = 24
 #: Number of points in the table of the recursion's solutions, and number of bisections
@@ -215,6 +249,11 @@ class Learning:
     effect_room : float
         Share by which caps may change an effect: `EFFECT_ROOM`, or 0 if no slope can be
         capped.
+    tails : float64 (d,)
+        By how much the caps on rows beyond what most rows fill may change each weight.
+    cut : float
+        The mean of what caps cut from the slopes, according to the released mean of the
+        slopes after the descent.
     noise_std : float
         Standard deviation of a step's noise, divided by the number of rows.
     curvature, pull : float
@@ -234,6 +273,8 @@ class Learning:
     prior: float
     bias: FloatArray
     effect_room: float
+    tails: FloatArray
+    cut: float
     noise_std: float
     curvature: float
     pull: float
@@ -329,6 +370,8 @@ class Learning:
         # The expected shrinkage of the released weight plus the bias from caps.
         shift = abs(own) * (1.0 / r - 1.0 + self.effect_room)
         shift = shift + BIAS_ROOM * abs(float(a @ self.bias))
+        shift = shift + float(np.abs(a) @ self.tails)
+        shift = shift + CUT_DISTANCE * self.cut * math.sqrt(varies) / curves
         privacy = float(np.sqrt(noises[:-2].mean()))
         known = bool(np.isfinite(std).all() and np.isfinite(shift).all())
         if r[-2] < LEAST_RESPONSE or not known:

@@ -306,13 +306,18 @@ def choose_edges(found: Histogram, zero: float | None) -> tuple[int, int]:
     It minimises log(width) + `PRICE` · (share of rows outside)/√s. Here s is the share
     of rows that are neither zero nor missing. Rows that are exactly zero say little
     about the width that the others fill, but zero is inside if there are such rows. The
-    more noise there is, the more rows are assumed to be outside. `zero` is where zero
-    lies on the scaled range, or None.
+    same holds for rows that are exactly at the low end, such as the ones in a column of
+    ones and twos. At least half of the other rows must be inside: a rare value that is
+    far from a frequent one would otherwise be clipped to it, and the effect of the
+    column would be that of another one. The more noise there is, the more rows are
+    assumed to be outside. `zero` is where zero lies on the scaled range, or None.
     """
     edges, shares = found.scaled, found.noisy
     heights = np.append(0.0, np.cumsum(shares))
     whole = float(found.shares.sum())
-    if whole <= SEEN * found.error:  # noise hides all rows that are not zero
+    at_low = found.get("low") * (found.get("low") > SEEN * found.error)
+    others = whole - at_low
+    if others <= SEEN * found.error:  # noise hides all rows that are elsewhere
         return 0, len(shares)
     low, high = np.triu_indices(len(edges), 1)
     inside = heights[high] - heights[low]
@@ -328,6 +333,7 @@ def choose_edges(found: Histogram, zero: float | None) -> tuple[int, int]:
     cost = np.log(edges[high] - edges[low]) + PRICE * outside / math.sqrt(whole)
     if zero is not None and found.zeros > SEEN * found.error:
         cost[(edges[low] > zero) | (edges[high] < zero)] = math.inf
+    cost[(inside - at_low * (low == 0) < others / 2.0) & (n_outside > 0)] = math.inf
     best = int(np.argmin(cost))
     return int(low[best]), int(high[best])
 
@@ -625,7 +631,7 @@ def _look_at_target(
             parts, weights, Kind.TARGET_LOOK, what, *asked, share=share
         )
         for (found,), own_std in again:
-            counted = _combine(counted, (float(found), own_std))
+            counted = _weigh_estimates(counted, (float(found), own_std))
         n = max(1.0, counted[0])
         seen = Histogram(edges=edges, values=values / n, error=std / n)
         low, high = seen.scaled[[*choose_edges(seen, None)]]
@@ -635,7 +641,7 @@ def _look_at_target(
     return seen, max(1, round(counted[0]))
 
 
-def _combine(
+def _weigh_estimates(
     first: tuple[float, float], second: tuple[float, float]
 ) -> tuple[float, float]:
     """Return the best combination of two estimates, each with its deviation."""
