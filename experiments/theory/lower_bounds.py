@@ -70,8 +70,8 @@ def convex_lower(
         (2/9) (a/n) R T^{3/2} / ((1 + a/n)(aλ + √(4d/3))²)
 
     with T = Σ_j G_j^{2/3} M_j^{-1/3}, over numbers a of active records for which
-    R ≥ (a/n) √T max_j G_j^{2/3} M_j^{-1/3}.
-    If the best a is small and n is large, this is R T^{3/2}/(18 √(4d/3) nλ).
+    (1 + n/a) R ≥ √T max_j G_j^{2/3} M_j^{-1/3}. If the best a is small and n is large,
+    this is R T^{3/2}/(18 √(4d/3) nλ).
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def convex_lower(
     reach = active * replacement_scale(budget) + math.sqrt(4.0 * len(m) / 3.0)
     found = 2.0 / 9.0 * share * distance * total**1.5 / ((1.0 + share) * reach**2)
     # The curvature that is needed must not be above M.
-    fits = distance >= share * math.sqrt(total) * parts.max()
+    fits = distance >= share / (1.0 + share) * math.sqrt(total) * parts.max()
     return float(found[fits].max(initial=0.0))
 
 

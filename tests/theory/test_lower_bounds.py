@@ -85,7 +85,7 @@ def test_adding_and_removing_is_replacing():
         assert ratio == pytest.approx(4.0)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=200)
 @given(
     st.integers(1, 12),
     st.integers(0, 10**6),
@@ -113,7 +113,9 @@ def test_the_hard_functions_are_in_the_class(d, seed, n_rows, neighbours):
             error = mean_error(slope / np.sqrt(curve), active, scale)
             reached.append(0.5 * share**2 * error)
     if reached:
-        assert found >= 0.9 * max(reached)  # both leave out some numbers
+        assert found >= max(reached) * (1 - 1e-9)
+    if n_rows <= 400:
+        assert found == pytest.approx(max(reached, default=0.0))
     upper = convex_tight(
         distance_squared=distance**2,
         sigma_squared=float(g @ g) * float(np.sum(1 / m)),
