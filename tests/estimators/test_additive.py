@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import expit
+from sklearn.base import clone
 from sklearn.preprocessing import SplineTransformer
 
 import skdp
@@ -177,6 +178,15 @@ def test_columns_with_two_values_have_two_knots_and_one_value_takes_one_interval
     assert knots[1] < 10 / 64 + 1e-9 < knots[2]
     shares[[0, 63]] = 0.5
     assert place_knots(column, shares, 6) == (0.0, 10.0)
+
+
+def test_a_model_prints_what_was_changed_and_names_its_parameters():
+    model = skdp.AdditiveRegressor(epsilon=2.0, knots=5, loss="huber")
+    assert repr(model) == "AdditiveRegressor(epsilon=2.0, knots=5, loss='huber')"
+    assert {"loss", "pairs", "epsilon"} <= set(clone(model).get_params())
+    assert skdp.AdditiveClassifier().get_params()["pairs"] == "auto"
+    with pytest.raises(TypeError, match="Did you mean 'knots'"):
+        skdp.AdditiveClassifier(knot=3)
 
 
 def test_a_schema_has_the_last_word():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from scipy.special import softmax
@@ -288,6 +289,7 @@ def _find_spreads(
 
 #: Largest number of coordinates for which an additive model releases a Gram matrix.
 MATRIX_LIMIT = 4000
+Init = TypeVar("Init", bound=Callable[..., None])
 #: The linear model whose loss an additive regressor uses, by the name of the loss.
 REGRESSORS: dict[str, type[PrivateRegressor]] = {
     "squared": LinearRegression,
@@ -296,19 +298,33 @@ REGRESSORS: dict[str, type[PrivateRegressor]] = {
 }
 
 
+def show_parameters(inner: Callable[..., None]) -> Callable[[Init], Init]:
+    """Let an ``__init__`` with ``**parameters`` show those of the one that it calls.
+
+    scikit-learn reads names and defaults from the signature, to clone a model and to
+    print what was changed.
+    """
+
+    def add(init: Init) -> Init:
+        own = [*inspect.signature(init).parameters.values()]
+        names = {one.name for one in own}
+        more = inspect.signature(inner).parameters.values()
+        own[-1:] = [one for one in more if one.name not in names]
+        changed: Any = init
+        changed.__signature__ = inspect.Signature(own)
+        return init
+
+    return add
+
+
 class AdditiveMixin(PrivateLinearModel):
     """Model numeric columns by curves instead of lines, and pairs by surfaces."""
 
+    @show_parameters(PrivateLinearModel.__init__)
     def __init__(self, *, knots: Any = "auto", pairs: Any = "auto", **parameters: Any):
         super().__init__(**parameters)
         self.knots = knots
         self.pairs = pairs
-
-    @classmethod
-    def _get_param_names(cls) -> list[str]:
-        # scikit-learn reads only one signature, and ``**parameters`` has no names.
-        own = super()._get_param_names()
-        return sorted({*own, *PrivateLinearModel._get_param_names(), "knots", "pairs"})
 
     def _derive(self) -> None:
         self._known_shares = estimate_shares(self)
@@ -476,6 +492,7 @@ class AdditiveRegressor(AdditiveMixin, PrivateRegressor):
     short_name = "additive-regressor"
     title = "Additive model of a number"
 
+    @show_parameters(AdditiveMixin.__init__)
     def __init__(self, *, loss: str = "squared", **parameters: Any) -> None:
         super().__init__(**parameters)
         self.loss = loss
