@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.descent.curves import check_choices, find_auto_columns
@@ -206,10 +206,16 @@ def shrink_terms(model: Any, shares: FloatArray | None) -> FloatArray:
     with one_thread(weights.size):
         roots = _find_error_roots(plan, space, weights, histogram, noise_std)
     result = weights.copy()
-    for at, part in terms:
-        seen = np.clip(shares[at], 0.0, None)
+    for at, part, line in terms:
+        seen = weight = np.clip(shares[at], 0.0, None)
+        if line is not None:  # what is left of the heights after the best line
+            margins = (purifying[-1] + part) @ weights
+            weight = _weigh_knots(plan.loss, margins, seen)
+            w = np.maximum(weight, 1e-6)[:, None]
+            best = line @ np.linalg.solve(line.T @ (w * line), (w * line).T @ part)
+            part = part - best
         effects = part @ weights
-        square = float(seen @ np.square(effects).sum(axis=1))
+        square = float(weight @ np.square(effects).sum(axis=1))
         errors = sum(np.square(part @ root).sum(axis=1) for root in roots)
         kept = max(0.0, 1.0 - float(seen @ errors) / square) if square > 0 else 0.0
         result[at] -= (1.0 - kept) * effects
@@ -218,11 +224,11 @@ def shrink_terms(model: Any, shares: FloatArray | None) -> FloatArray:
 
 def _list_shrinkable(
     schema: Schema, layout: Layout, shares: FloatArray, purifying: FloatArray
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield the coordinates of each bend and interaction, and the map (m, d) to it.
+) -> Iterator[tuple[IntArray, FloatArray, FloatArray | None]]:
+    """Yield each curve and pair: its coordinates, and the map (m, d) to its effect.
 
-    The map is from weights to the values of the bend at the knots, or of the
-    interaction at the cells. Taking these values off the weights removes it.
+    The effect is at knots or cells. For a curve, the basis (m, 2) of straight lines
+    over the knots comes third, and None for a pair.
     """
     groups = {group.name: group for group in layout.groups}
     for name, group in groups.items():
@@ -230,14 +236,27 @@ def _list_shrinkable(
         if isinstance(column, Pair):
             mains = (groups[column.first].kind, groups[column.second].kind)
             if all(kind in ("code", "hats") for kind in mains):
-                yield at, purifying[at]
+                yield at, purifying[at], None
         elif isinstance(column, Numeric) and (column.n_knots or 0) > 2:
             n = column.n_knots or 0
             line = np.stack([np.ones(n), column.place_knots()], axis=1)
-            seen = np.maximum(shares[at[:n]], 1e-6)[:, None]
-            # What is left of the heights after the best line over the rows.
-            fitted = line @ np.linalg.solve(line.T @ (seen * line), (seen * line).T)
-            yield at[:n], purifying[at[:n]] - fitted @ purifying[at[:n]]
+            yield at[:n], purifying[at[:n]], line
+
+
+def _weigh_knots(loss: Loss, margins: FloatArray, seen: FloatArray) -> FloatArray:
+    """Return how much the heights at knots count, (m,).
+
+    The margins (m, k) are those of rows at the knots whose other columns are as on
+    average, and `seen` are the shares of rows there. In models of two classes, rows
+    count by the curvature p(1 - p) of the loss: where nearly all rows are of one class,
+    heights are hardly known and hardly matter. With three classes or more, each class
+    has curvatures of its own, and rows count alike, as they do for numbers and counts.
+    """
+    if margins.shape[1] > 1 or not loss.n_classes:
+        return seen
+    chances = expit(margins[:, 0])
+    found = seen * chances * (1.0 - chances)
+    return np.asarray(found * seen.sum() / max(float(found.sum()), 1e-12))
 
 
 def _find_error_roots(
