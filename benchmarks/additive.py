@@ -397,7 +397,7 @@ def page_between(rows: list[Row]) -> list[str]:
 
 
 def main() -> None:
-    """Measure what is missing, and write the page."""
+    """Measure the missing fits, and write the page."""
     parser = argparse.ArgumentParser()
     parser.add_argument("tables", nargs="*", default=list(FILES))
     parser.add_argument("--seeds", type=int, default=10)

@@ -89,7 +89,7 @@ def digest() -> str:
 
 
 def prepare() -> None:
-    """Import the attack in a worker, and compile kernels, which says so once."""
+    """Import the attack in a worker, and compile kernels, which prints one line."""
     sys.path.insert(0, str(ATTACK))
     import numpy as np
 

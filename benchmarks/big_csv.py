@@ -77,7 +77,7 @@ print(time.perf_counter() - start, time.process_time() - used)
 
 
 def write(path: Path, n_bytes: float, quoted: bool) -> int:
-    """Write a table of at least so many bytes, a piece at a time; return its rows."""
+    """Write a table of at least this many bytes, in pieces. Return its rows."""
     import polars as pl
 
     from skdp.datasets import make_hospital

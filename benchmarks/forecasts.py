@@ -61,7 +61,7 @@ HUBER = ("california", "bike", "wine", "cost", "diamonds", "Computers", "SLID")
 
 
 def tasks() -> list[tuple[str, str]]:
-    """Every table that is at hand, with the models that are fitted to it."""
+    """Return all available tables, with the models that are fitted to them."""
     found = [one for one in _of_utility() if one[0] != utility.WIDE]
     found += HOSPITAL.items()
     found += [(name, r_tables.SOURCES[name].model) for name in r_tables.names()]

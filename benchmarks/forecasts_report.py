@@ -23,9 +23,9 @@ from skdp.schema import Categorical, Numeric, Schema, Vector
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs" / "evidence" / "utility"
 DELTA = 1e-6
-#: Share of the outcomes that is left out at each end of a range: less than 10 %, as a
-#: table that was not seen holds surprises, and hardly any for counts, whose tables are
-#: few and differ much.
+#: Share of the outcomes that is left out at each end of a range. It is less than 10 %,
+#: because new tables hold surprises, and nearly 0 for counts, which have few and very
+#: different tables.
 TAIL, TAILS = 0.08, {"poisson": 0.01}
 #: Losses of a model; those of one entry share constants.
 LOSSES = {
@@ -42,10 +42,10 @@ SCORES = {
     "svc": "hinge loss",
     "poisson": "D² (deviance explained)",
 }
-#: What a constant is, and what caps may hide, if it is not the mean and rare classes.
+#: The constant model, and what caps may hide, if not the mean and rare classes.
 CONSTANT = {"logistic": "the base rate", "svc": "the larger class"}
 CLIPPED = {"linear": "Extreme values", "poisson": "Large counts"}
-#: What the page shows; the rest is in the file.
+#: What the page shows. The file has the rest.
 SHOWN_RELATION = "add-remove"
 FIELDS = [
     *("table", "model", "shape", "classes", "n_rows", "neighbours", "epsilon"),
@@ -141,7 +141,7 @@ def _planned(
 
 @dataclass(frozen=True)
 class Cells:
-    """Outcomes of a model as arrays: one entry a cell, and their lists of costs."""
+    """Outcomes of a model as arrays: one entry per cell, and their lists of costs."""
 
     tables: list[str]
     linearised: Any
@@ -326,7 +326,7 @@ def _outcomes(mine: list[Row], rows: list[Row]) -> list[str]:
 
 
 def plot(rows: list[Row]) -> None:
-    """One panel a model: mean costs over the typical one that is forecast."""
+    """Draw one panel per model: mean costs over the typical one that is forecast."""
     import matplotlib as mpl
 
     mpl.use("svg")

@@ -83,12 +83,12 @@ def spend(folder: Path, number: int, rng: random.Random) -> None:
         except BudgetError:
             os.write(log, b"refused\n")
         except (FileNotFoundError, FileExistsError, OSError) as error:
-            # Two that save under one name at once: one of them may be told so.
+            # If two save under one name at once, one of them may be refused.
             os.write(log, f"unsaved {type(error).__name__}\n".encode())
 
 
 def start(folder: Path, number: int, seed: int) -> int:
-    """Fork a process that fits; what it raises is kept beside its log."""
+    """Fork a process that fits. Its errors are kept beside its log."""
     child = os.fork()
     if child:
         return child
@@ -101,7 +101,7 @@ def start(folder: Path, number: int, seed: int) -> int:
 
 
 def looked_at(folder: Path) -> tuple[bool, str | None]:
-    """Whether there is a model; and what is wrong, if anything is."""
+    """Return whether there is a model, and what is wrong with it, if anything."""
     ledger = Ledger(folder / "l.db")
     if not 0 <= ledger.spent_epsilon <= EPSILON:
         return False, f"the ledger says ε = {ledger.spent_epsilon}"

@@ -48,7 +48,7 @@ def spend(path: str, log: int, rng: random.Random) -> None:
                 n_draws=rng.randrange(1000),
             )
         except BudgetError:
-            # Only what the others gave back in between can make a greedy one fit.
+            # A greedy request fits only if others gave something back in between.
             os.write(log, b"refused\n")
             continue
         amount = reservation.amount
@@ -74,7 +74,7 @@ def up(value: float) -> float:
 
 
 def start(path: str, logs: Path, number: int, seed: int) -> int:
-    """Fork a process that spends; what it raises is kept beside its log."""
+    """Fork a process that spends. Its errors are kept beside its log."""
     child = os.fork()
     if child:
         return child
@@ -89,7 +89,7 @@ def start(path: str, logs: Path, number: int, seed: int) -> int:
 
 
 def run(folder: str, seconds: float, processes: int, seed: int) -> tuple[str, int, int]:
-    """Let them spend and be killed; the ledger's path, kills and early ends."""
+    """Let them spend and be killed. Return the ledger, kills and early ends."""
     path, logs = os.path.join(folder, "ledger.db"), Path(folder)
     Ledger(path, epsilon=EPSILON, delta=DELTA, reserved_delta=RESERVED)
     rng = random.Random(seed)

@@ -108,7 +108,7 @@ NAME=mutants` plants all of them (`--only NAME` plants one, `--write` renews thi
 
 @dataclass(frozen=True)
 class Found:
-    """What became of a mistake; `caught` is a test, or empty."""
+    """The outcome of a mistake. `caught` is a test, or empty."""
 
     name: str
     author: str
@@ -198,7 +198,7 @@ def _recall(name: str) -> str:
 
 
 def fail_without(tests: set[str], healthy: Path, jobs: int, bar: Progress) -> list[str]:
-    """Those of some tests that fail in a copy without any mistake."""
+    """Return the tests that fail in a copy without any mistake."""
     files: dict[str, list[str]] = {}
     for test in sorted(tests):
         files.setdefault(test.partition("::")[0], []).append(test)
@@ -253,7 +253,7 @@ def written(results: list[Found], only: bool) -> None:
 
 
 def main() -> int:
-    """Try the mistakes that are asked for; all by default."""
+    """Try the requested mistakes, by default all."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", metavar="NAME", help="some mistakes")
     parser.add_argument("--jobs", type=int, default=2, help="tests at a time")

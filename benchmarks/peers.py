@@ -34,7 +34,7 @@ FILES = Path(__file__).resolve().parent / "peers"
 EPSILONS = (0.1, 0.5, 1.0, 3.0, 8.0)
 DELTA = 1e-6
 SEEDS = range(5)
-#: Seed of the fits that settings are chosen by: none of those that are reported.
+#: Seed of the fits by which settings are chosen. No reported fit has this seed.
 GRID_SEED = 100
 WORKERS = 2
 FIELDS = (
@@ -47,7 +47,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """What to install, step by step, and what to fit.
+    """How to install a peer, step by step, and what to fit.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ def python(name: str) -> Path:
 
 
 def encoded(table: Table) -> np.ndarray:
-    """Rows as numbers in [0, 1]: ranges clipped and scaled, one coordinate a level."""
+    """Rows as numbers in [0, 1]: clipped and scaled, with one coordinate per level."""
     if not hasattr(table.X, "iloc"):
         return np.asarray(table.X, dtype=float)
     parts = []

@@ -179,7 +179,7 @@ def table_of(heads: list[str], lines: list[list[str]]) -> list[str]:
 
 
 def scores(rows: list[Row], cells: Cells, table: str) -> list[str]:
-    """One line a method, one column an ε, the best of them bold."""
+    """Write one line per method and one column per ε, with the best score bold."""
     epsilons = sorted({e for t, _, e in cells if t == table})
     sign = -1 if table in NUMBERS else 1
     score = "R², higher is better" if table in NUMBERS else "log-loss, lower is better"

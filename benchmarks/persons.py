@@ -110,7 +110,7 @@ def audit_fits(scale: float) -> Lines:
 
 
 def verdict(found: audit.Audit) -> str:
-    """What an audit says of the claim."""
+    """Say what an audit found about the claim."""
     return "holds" if found.passed else "**refuted**"
 
 

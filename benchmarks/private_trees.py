@@ -264,8 +264,9 @@ other purposes too, which our model cannot.
 """
 END = """
 AIM is not measured yet: a fit of Adult takes more than eight minutes of one core, and
-`--dpmm AIM:adult:1.0` adds its line. Nor is boosted AdaSSP, because its code cannot be
-installed by name.
+`--dpmm AIM:adult:1.0` adds its line. The code of boosted AdaSSP cannot be installed by
+name, so it is not a peer here. Our own version of it is among the systems of
+[the experiments](../experiments/README.md).
 """
 
 
@@ -308,7 +309,7 @@ def list_verdicts(rows: list[Row]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure what is asked for, and write the page."""
+    """Measure the requested fits, and write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ours", action="store_true", help="measure our models")
     parser.add_argument("--dpmm", nargs="*", default=[], metavar="MODEL:TABLE:EPSILON")

@@ -2,7 +2,10 @@
 
 `python benchmarks/ranges.py` fits lines and additive models to six tables, with a look
 at the ranges (the default) and without, and writes docs/evidence/ranges.csv.
-`python benchmarks/ranges.py --page` writes docs/evidence/ranges.md from it.
+`python benchmarks/ranges.py --doubts` counts how often a range that misses the rows is
+found, and how often a right one is doubted, and times the look. It writes
+docs/evidence/ranges_doubts.csv. `python benchmarks/ranges.py --page` writes
+docs/evidence/ranges.md from both files.
 """
 
 from __future__ import annotations
@@ -11,8 +14,10 @@ import argparse
 import itertools
 import os
 import sys
+import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +29,16 @@ import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 
 import skdp  # noqa: E402
+import skdp.estimators.fit_warnings  # noqa: E402
 import tables  # noqa: E402
 from skdp.schema import Numeric, Schema  # noqa: E402
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "evidence"
 FACTORS, EPSILONS = (1, 3, 10, 30, 100), (0.3, 1.0, 3.0)
 DELTA = 1e-6
+#: How many rows a table has that is fitted to count doubts.
+DOUBT_ROWS = 2000
+DOUBT = skdp.estimators.fit_warnings.DoubtfulSchemaWarning
 KINDS = ("line", "additive")
 
 
@@ -95,6 +104,100 @@ def fit_one(job: tuple[Any, ...]) -> dict[str, Any]:
     }
 
 
+def sample(name: str, seed: int) -> tables.Table:
+    """Return rows of a table for `DOUBT_ROWS` rows, drawn anew for each seed."""
+    table = tables.load(name)
+    kept = np.random.default_rng([seed, 7]).permutation(len(table.y))[:DOUBT_ROWS]
+    X = table.X.iloc[kept].reset_index(drop=True)
+    return tables.Table(X, table.y[kept], table.schema)
+
+
+def count_doubts(names: list[str]) -> pd.DataFrame:
+    """Fit tables with right ranges, and with one that misses (nearly) all rows."""
+    lines = []
+    for name, seed in itertools.product(names, range(25)):
+        rows = sample(name, seed)
+        numbers = [n for n, c in rows.schema.columns.items() if isinstance(c, Numeric)]
+        wrong = numbers[seed % len(numbers)]
+        c = rows.schema.columns[wrong]
+        beyond = float(rows.X[wrong].max()) + (c.high - c.low) / 100
+        missed = Numeric(beyond, beyond + c.high - c.low)
+        cases = {
+            "right": rows.schema,
+            "ten times as wide": widen(rows.schema, 10),
+            "misses": replace(
+                rows.schema, columns={**rows.schema.columns, wrong: missed}
+            ),
+        }
+        for case, schema in cases.items():
+            model = make_model(rows, "line", schema=schema, epsilon=1.0, n_threads=1)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                model.fit(rows.X, rows.y)
+            said = [str(w.message) for w in caught if w.category is DOUBT]
+            named = any(f"{wrong!r}: (nearly) all values" in text for text in said)
+            lines.append(
+                {
+                    "table": name,
+                    "case": case,
+                    "seed": seed,
+                    "column": wrong if case == "misses" else "",
+                    "warned": named if case == "misses" else bool(said),
+                }
+            )
+    return pd.DataFrame(lines)
+
+
+def time_look(n_rows: int) -> tuple[float, float]:
+    """Return the CPU seconds of a fit with and without a look, in turn."""
+    data = skdp.make_hospital(n_rows, random_state=0)
+    spent: dict[bool, list[float]] = {True: [], False: []}
+    for turn in range(14):
+        look = turn % 2 == 0
+        model = skdp.LogisticRegression(
+            schema=data.schema, look=look, engine="compiled", n_threads=1
+        )
+        start = time.process_time()
+        model.fit(data.columns)
+        if turn > 1:  # the first fits load what later ones use
+            spent[look].append(time.process_time() - start)
+    return float(np.median(spent[True])), float(np.median(spent[False]))
+
+
+def describe_doubts(frame: pd.DataFrame, times: pd.DataFrame) -> list[str]:
+    """Return the lines of the page on doubts and on time."""
+    lines = [
+        "",
+        "## Ranges that miss the rows",
+        "",
+        f"Fits of {DOUBT_ROWS:,} rows of each table at ε = 1. One number has a range",
+        "above all its values. It counts as found if a warning names it. A right range",
+        "is doubted if any warning is given.",
+        "",
+        "| table | missing range found | doubted, right ranges | doubted, ten times as "
+        "wide |",
+        "|---|---|---|---|",
+    ]
+    for name, own in [*frame.groupby("table"), ("all", frame)]:
+        shares = [
+            f"{int(w.sum())} of {len(w)}"
+            for w in (
+                own.warned[own.case == case]
+                for case in ("misses", "right", "ten times as wide")
+            )
+        ]
+        lines.append(f"| {name} | " + " | ".join(shares) + " |")
+    lines += ["", "## Time", "", "CPU time of a fit of hospital rows on one thread, in"]
+    lines += ["turns. A look is a second pass over the table.", ""]
+    lines += ["| rows | with a look | without | ratio |", "|---|---|---|---|"]
+    for row in times.itertuples():
+        ratio = f"{row.look / row.plain:.2f}"
+        lines.append(
+            f"| {row.rows:,} | {row.look:.3f} s | {row.plain:.3f} s | {ratio} |"
+        )
+    return lines
+
+
 def list_jobs(arguments: argparse.Namespace) -> list[tuple[Any, ...]]:
     """List the fits to make."""
     seeds = range(arguments.seeds)
@@ -125,10 +228,18 @@ def main() -> None:
     parser.add_argument("--no-base", action="store_true", help="skip fits without look")
     parser.add_argument("--no-target", action="store_true", help="skip wide targets")
     parser.add_argument("--out", type=Path, default=OUT / "ranges.csv")
+    parser.add_argument("--doubts", action="store_true", help="count doubts, and time")
     parser.add_argument("--page", action="store_true", help="write the page")
     arguments = parser.parse_args()
     if arguments.page:
         (OUT / "ranges.md").write_text(write_page(pd.read_csv(arguments.out)))
+        return
+    if arguments.doubts:
+        count_doubts(arguments.tables).to_csv(OUT / "ranges_doubts.csv", index=False)
+        times = [(n, *time_look(n)) for n in (5_000, 50_000, 1_000_000)]
+        columns = ["rows", "look", "plain"]
+        frame = pd.DataFrame(times, columns=columns).round(4)
+        frame.to_csv(OUT / "ranges_times.csv", index=False)
         return
     jobs = list_jobs(arguments)
     lines = []
@@ -182,6 +293,10 @@ def write_page(frame: pd.DataFrame) -> str:
             for k, v in enumerate(row)
         ]
         lines.append("| " + " | ".join(c.replace("nan", "") for c in cells) + " |")
+    doubts = OUT / "ranges_doubts.csv"
+    if doubts.exists():
+        times = pd.read_csv(OUT / "ranges_times.csv")
+        lines += describe_doubts(pd.read_csv(doubts), times)
     return "\n".join(lines) + "\n"
 
 

@@ -19,7 +19,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Measurement(NamedTuple):
-    """What is run, and what it is for."""
+    """A program to run, and its purpose."""
 
     command: str
     purpose: str

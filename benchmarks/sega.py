@@ -121,7 +121,7 @@ class Problem:
         return f + self.penalise(weights) - self.penalise(self.solution[:, None])
 
     def penalise(self, weights: Array) -> Array:
-        """ψ of weights (d, R), one run a column."""
+        """ψ of weights (d, R), with one column per run."""
         if self.kind in ("box", "simplex", "monotone"):
             return np.zeros(weights.shape[1])  # iterates are feasible
         if self.kind == "fused":

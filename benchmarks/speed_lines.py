@@ -10,17 +10,17 @@ from pathlib import Path
 from statistics import median
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/evidence/speed.md"
-#: What follows it on the page is written by another command than what comes before.
+#: The part of the page below it is written by another command than the part above.
 CSV_SECTION = "## A large CSV file"
 HEADER = "| what | ours | theirs | ratio | required | aim | met |\n" + "|---" * 7 + "|"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One measurement: what is judged is `figure`, against `required` and `aim`.
+    """One measurement, whose `figure` is compared with `required` and `aim`.
 
     `ratio` says whether the figure is a ratio of the two sides; `more` whether larger
-    is better; `unit` is that of figures that are no ratios. Nothing is asked of a line
+    is better; `unit` is that of figures that are not ratios. Nothing is asked of a line
     without `required`.
     """
 

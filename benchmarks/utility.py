@@ -208,7 +208,7 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 
 def plot(rows: list[dict[str, Any]]) -> None:
-    """One panel a table: ours and the best peer against ε, and the two lines."""
+    """Draw one panel per table: ours and the best peer against ε, and the two lines."""
     import matplotlib as mpl
 
     mpl.use("svg")

@@ -2,7 +2,7 @@
 
 Nine correlated numbers in [0, 1] and an intercept, two classes, logistic loss, no
 ridge. Smoothness is that of public bounds, so that the theory holds as it does for
-users: K* and bound are those of `rule.choose_rate`, but for the true w*.
+users: K* and bound are those of `rule.choose_rate`, with the true w*.
 """
 
 from functools import cache

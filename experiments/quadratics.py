@@ -154,7 +154,7 @@ class Program:
         records = encode([batch], schema, intercept=False)
         return cls(records=records, hessian=counts / n_rows, displacement=displacement)
 
-    def excess(
+    def measure(
         self,
         method: Method,
         n_steps: int,
@@ -164,8 +164,12 @@ class Program:
         average: Average,
         seed: int,
         n_restarts: int = 1,
-    ) -> float:
-        """Excess f - f* of the weights that a run releases, under zero-out."""
+    ) -> tuple[float, float]:
+        """Excess f - f* of the weights that a run releases, under zero-out.
+
+        Also return the largest part of the steps that a record takes part in. The
+        noise is its root times that of `simulate` (Theorem V).
+        """
         plan = Plan(
             layout=self.records.layout,
             loss=Squared(slope_bound=1.0),
@@ -179,10 +183,10 @@ class Program:
             average=average,
             neighbours="zero-out",
         )
-        weights = run(plan, self.records, engine=ENGINE, random_state=seed).weights[
-            :, 0
-        ]
-        return float(0.5 * np.square(weights + self.displacement) @ self.hessian)
+        fit = run(plan, self.records, engine=ENGINE, random_state=seed)
+        away = fit.weights[:, 0] + self.displacement
+        presence = sum(visits.presence for visits in fit.record.visits) or 1.0
+        return float(0.5 * np.square(away) @ self.hessian), presence
 
     def svrg_excess(self, *, epsilon: float, delta: float, seed: int) -> float:
         """Excess f - f* of DP-SVRG with its defaults, under zero-out."""

@@ -29,6 +29,7 @@ SLOW = (
     "privacy/test_profiles.py",
     "privacy/test_randomness.py",
     "privacy/test_sensitivity.py",
+    "privacy/test_visits.py",
     "ledger/test_together.py",
     "ledger/test_released.py",
     "ledger/test_fits.py",
@@ -41,12 +42,14 @@ SLOW = (
     "estimators/test_additive.py",
     "estimators/test_checks.py",
     "estimators/test_composition.py",
+    "estimators/test_doubts.py",
     "estimators/test_one_record.py",
     "estimators/test_onnx_export.py",
     "estimators/test_summary.py",
     "estimators/test_sklearn_export.py",
     "planning/test_forecast.py",
     "theory/test_theory.py",
+    "test_mutants.py",
     "test_project.py",
 )
 #: Folders and files with tests of what seeds give, or of the generator.

@@ -1,4 +1,4 @@
-"""What must stay true of the source, read as syntax trees: no file is imported.
+"""Rules for the source, which is read as syntax trees and not imported.
 
 (But for the size of the trusted base, which is that of the files that a fit runs.)
 
@@ -361,6 +361,7 @@ STANDARD_IN_PRIVACY = {
     "hashlib",
     "itertools",
     "math",
+    "numbers",
     "os",
     "typing",
 }
@@ -372,7 +373,7 @@ def test_trusted_files_lean_on_little():
         assert roots <= STANDARD_IN_PRIVACY | {"numpy", "scipy"}, name
 
 
-# ---- what a release is, code learns from its kind
+# ---- code goes by the kind of a release
 
 MATCHING = {"startswith", "endswith", "find", "index", "count", "partition", "split"}
 MATCHING |= {"match", "fullmatch", "search", "findall", "finditer", "removeprefix"}
@@ -503,7 +504,7 @@ def f(a,
 
 
 def test_the_pages_state_the_size_of_the_trusted_base(trusted_base):
-    """Facts to state, not limits to golf under. The last one is that of a whole fit."""
+    """These are facts and not limits. The last one is that of a whole fit."""
     mechanism = trusted_base.MECHANISM
     core = [*mechanism, *trusted_base.DESCRIPTIONS, trusted_base.REFERENCE]
     fit = trusted_base.list_files_of_a_fit()
@@ -519,7 +520,7 @@ def test_the_pages_state_the_size_of_the_trusted_base(trusted_base):
 
 
 def test_the_page_states_the_size_of_each_part_of_a_fit(trusted_base):
-    """And that it has a line for each of them: nothing is trusted without a word."""
+    """The page has a line for each part, so no part is left out."""
     page = SRC.parents[1] / "docs" / "guide" / "verification.md"
     rows = re.findall(r"^\| ([^|]+) \| ([\d,]+) \|", page.read_text("utf-8"), re.M)
     stated = {part: int(lines.replace(",", "")) for part, lines in rows}

@@ -1,4 +1,4 @@
-"""What is published is whole: the cheap part of `make dist`, and nightly all of it.
+"""The published archives are complete: the cheap part of `make dist`, nightly all.
 
 Both archives are built by hatchling alone. `make dist` builds them in an environment of
 their own, and installs the wheel in an empty one.

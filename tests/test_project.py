@@ -1,4 +1,4 @@
-"""What a newcomer reads first is true: the readme runs, names resolve, files parse."""
+"""The first pages are true: the readme runs, names resolve, files parse."""
 
 import importlib
 import os
@@ -132,7 +132,7 @@ def test_pre_commit_runs_what_make_lint_runs():
 
 
 def test_linear_algebra_of_the_tests_has_one_thread():
-    """`tests/conftest.py` says so before numpy is imported, or else it is too late."""
+    """`tests/conftest.py` must set this before numpy is imported."""
     pools = [one for one in threadpool_info() if one["user_api"] == "blas"]
     assert all(pool["num_threads"] == 1 for pool in pools), pools
 
@@ -176,5 +176,5 @@ for call in (
     )
     lines = done.stdout.splitlines()
     extras = [re.search(r"pip install 'skdp\[(\w+)\]'\.", line)[1] for line in lines]
-    expected = "tables cli dask cuda tables report onnx verify verify"
+    expected = "tables cli dask cuda tables report onnx report verify"
     assert extras == expected.split()

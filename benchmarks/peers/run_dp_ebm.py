@@ -1,8 +1,8 @@
 """DP-EBM of interpret-core: the private additive model that people use today.
 
-A job a line in, a result a line out, in JSON. A job names an .npz of raw columns, where
-a category is the number of its level. Ranges, kinds of columns and the range of the
-target are public and handed in.
+It reads one job per line and writes one result per line, in JSON. A job names an .npz
+of raw columns, where a category is the number of its level. Ranges, kinds of columns
+and the range of the target are public and handed in.
 """
 
 from __future__ import annotations

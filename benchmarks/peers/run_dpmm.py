@@ -1,10 +1,10 @@
 """Synthetic rows by dpmm (AIM or MST), followed by boosted trees on them.
 
-A job a line in, a result a line out, in JSON. A job names an .npz of raw columns, where
-a category is the number of its level. Numbers are cut into bins of equal width between
-their public ends before dpmm sees them, so its whole budget goes to the marginals. A
-row of synthetic data has bins as features. So have the rows to predict, and the trees
-see nothing else.
+It reads one job per line and writes one result per line, in JSON. A job names an .npz
+of raw columns, where a category is the number of its level. Numbers are cut into bins
+of equal width between their public ends before dpmm sees them, so its whole budget goes
+to the marginals. A row of synthetic data has bins as features. So have the rows to
+predict, and the trees see nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the file of every peer shares: a job a line in, a result a line out, in JSON.
+"""Read one job per line and write one result per line, in JSON, for every peer.
 
 A job names a table (an .npz of encoded matrices), ε, δ, a seed and a setting; the
 result adds the score on rows that were not fitted, the CPU time of the fit and what the

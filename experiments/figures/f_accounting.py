@@ -424,11 +424,11 @@ def text(rows: Rows) -> str:
 def text_setting(rows: Rows) -> str:
     seeds = len({row["seed"] for row in rows if "seed" in row})
     return f"""Two problems: separable quadratics of {D} coordinates (simulated as in
-section B, {N_RUNS} runs a seed), and a made-up table of {N_ROWS:,} rows, {D - 1}
-correlated numbers and an intercept, two classes, run by the program (one run a seed), M
-from public bounds. ε = {EPSILON:g} unless it varies, δ = {DELTA:g} unless it varies,
-zero-out, {seeds} seeds. K* is that of the bound for the true w*, which nobody has in
-practice."""
+section B, {N_RUNS} runs per seed), and a made-up table of {N_ROWS:,} rows, {D - 1}
+correlated numbers and an intercept, two classes, run by the program (one run per
+seed), M from public bounds. ε = {EPSILON:g} unless it varies, δ = {DELTA:g} unless it
+varies, zero-out, {seeds} seeds. K* is that of the bound for the true w*, which nobody
+has in practice."""
 
 
 def text_accounting(rows: Rows) -> str:

@@ -60,7 +60,7 @@ def _median(reached: Rows, n_seeds: int, name: str) -> float | None:
 
 
 def draw(rows: Rows) -> Figure:
-    """Draw a row of panels a table: passes and seconds over the level."""
+    """Draw a row of panels per table: passes and seconds over the level."""
     tables = grouped(rows, "table")
     figure, axes = panels(len(tables), 2, height=2.6)
     for pair, ((table,), group) in zip(axes, tables.items(), strict=True):
@@ -94,7 +94,7 @@ there counts as infinite. One cannot stop there in practice, because nobody sees
 excess. Seconds are CPU time of one thread, with planning and calibration, in seeded
 runs on a shared machine, so compare ratios rather than seconds. Lines end at the last
 level that a system reaches. A dash stands for a system without a path, or one that was
-not run.""",
+not run. The trials of the system that is tuned are not counted.""",
             *(_table(rows, factor) for factor in TOLD),
             _fastest(rows),
             _ratios(rows),

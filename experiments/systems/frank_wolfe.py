@@ -6,6 +6,7 @@ one per column, as in the prior of the other systems.
 """
 
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -24,7 +25,8 @@ LABEL = "DP-Frank–Wolfe"
 LOSSES = ("logistic", "squared")
 
 
-def fit(
+def fit_in_ball(
+    radius: float | None,
     problem: Problem,
     *,
     epsilon: float,
@@ -32,7 +34,7 @@ def fit(
     seed: int,
     callback: Callback | None = None,
 ) -> FloatArray:
-    """Fit with public defaults."""
+    """Fit in an ℓ₁ ball, by default the one with the public radius."""
     run = open_run(problem, epsilon=epsilon, delta=delta, random_state=seed)
     n_steps, layout = choose_gcd_steps(problem, run.mu), problem.layout
     width = profiles.bounded_range_width(run.mu / n_steps**0.5 * (1 - 1e-12))
@@ -40,7 +42,8 @@ def fit(
     rate = Fraction(int(width * 2.0**53), 2**54 * (SCORE_UNITS + 2))
     # One record changes the sum of one derivative by at most its slope.
     reach = queries.count_changes(problem.neighbours) * problem.slope_bound * (1 + 1e-9)
-    radius, engine = float(len(layout.groups)), ENGINE(problem.records)
+    radius = float(len(layout.groups)) if radius is None else radius
+    engine = ENGINE(problem.records)
     ones, weights = np.ones(layout.n_features), problem.start
     ridge = problem.n_rows * problem.penalty.quadratic(problem.all)
     query = f"choice among {2 * layout.n_features} vertices"
@@ -61,3 +64,6 @@ def fit(
         if callback is not None:
             callback(k + 1.0, weights)
     return weights
+
+
+fit = partial(fit_in_ball, None)

@@ -1,4 +1,4 @@
-"""DP-SkGD with a coordinate a step, p_j ∝ M_j, in the paper's diagonal geometry.
+"""DP-SkGD with one coordinate per step, p_j ∝ M_j, in the paper's diagonal geometry.
 
 From public bounds all M_j are equal, so they are released, for a tenth of μ² and by the
 rule of our DP-CD.

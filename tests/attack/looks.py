@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-#: Attributes that are no result: handles on files and on the process.
+#: Attributes that are not results: handles of files and of the process.
 LEFT_OUT = {"ledger", "_process"}
 #: What a warning says that follows from the types of columns in memory alone. These
 #: are taken as public, although a library may have guessed them from cells.

@@ -38,7 +38,7 @@ SUBJECTS = {
     **dict.fromkeys(SOLVERS, 3),
     **{f"{name}()": 4 for name in SOLVERS},
 }
-#: Relations of what has not all of them here.
+#: Relations of subjects that are not attacked under all of them.
 RELATIONS = dict.fromkeys(("discovery", "persons"), NEIGHBOURS[::2])
 PRESETS = ("dp_gd", "dp_cd", "dp_skgd", "dp_skgd_importance", "dp_skgd_shuffled")
 
@@ -72,7 +72,7 @@ class Pair:
 
 
 def inferred(table):
-    """A frame whose types pandas infers, from one record's cells too.
+    """A frame whose types pandas infers, also from one record's cells.
 
     The type of the ids is public. One missing id must not turn integers into floats,
     which are refused.
@@ -137,7 +137,7 @@ def _estimator(draw, solver, neighbours):
 
 
 class Given(NamedTuple):
-    """Tables of a problem, and what makes one of a table."""
+    """Tables of a problem, and a function that makes a problem of a table."""
 
     problem: Callable[[Any], Problem]
     tables: list[Any]
@@ -147,7 +147,7 @@ class Given(NamedTuple):
 
 
 def _problem(draw, neighbours, losses=()):
-    """A loss, a schema for it, tables, and what makes a problem of one."""
+    """A loss, a schema for it, tables, and a function that makes a problem of one."""
     loss = draw.pick([kind() for kind in LOSSES.values() if kind().n_outputs == 1])
     if losses == ("squared",):
         loss = Squared(draw.pick([1.0, 0.2]))

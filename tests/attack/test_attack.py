@@ -1,8 +1,8 @@
 """No pair of neighbouring tables is told apart by anything but noise that was paid for.
 
 A fixed, modest number of random pairs for everything that reads records; `make bench
-NAME=attack` runs many more. What is compared is said in `watch`, what is drawn in
-`pairs`.
+NAME=attack` runs many more. `watch` says what is compared, and `pairs` what is
+drawn.
 """
 
 import itertools
@@ -39,7 +39,7 @@ PAIRS = {
 }
 PAIRS |= {"objective_perturbation": 2, "objective_perturbation()": 3}  # slow
 USUAL = 5
-#: Queries whose bound some pair reaches, by how their text begins.
+#: Queries whose bound some pair reaches, by the start of their text.
 REACHED = {
     "skgd": ("gradient of", "counts of", "histogram of", "# entries of"),
     "sketch": ("gradient of # coordinates in a matrix metric", "# entries of"),
@@ -52,7 +52,7 @@ REACHED = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled():
-    """Compile the kernels first: a line on stderr says so, once in a process."""
+    """Compile the kernels first. Each process prints a line on stderr when it does."""
     model = skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1], engine="compiled")
     model.fit(np.ones((9, 2)), [0, 1, 1] * 3)
 

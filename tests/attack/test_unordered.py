@@ -29,7 +29,7 @@ SCHEMA = skdp.Schema(
 )
 COUNTS = skdp.Schema(COLUMNS, target=("visits", skdp.Numeric(0, 5)), unit="who")
 FIXED = {"n_steps": 4, "random_state": 1, "engine": "reference"}
-#: What reads a table: each returns what must not depend on the order of its rows.
+#: Functions that read a table. Their results must not depend on the order of its rows.
 ENTRIES = {
     "fit": lambda t: _fit(t).weights_,
     "weights": lambda t: _fit(t, sample_weight="weight").weights_,

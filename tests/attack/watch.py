@@ -1,9 +1,9 @@
 """Fit a table, replay what was released into a neighbour's fit, compare the rest.
 
 The first run is recorded. In the second, each exact sum is compared with the one that
-the first run had at the same place, and the first one's is released in its stead, with
-the same noise: noise comes from a fixed stream of bytes, and what a run shows is then
-the same for both tables unless it depends on records in another way.
+the first run had at the same place, and the first one's is released instead, with the
+same noise. Noise comes from a fixed stream of bytes, so both runs show the same unless
+something depends on records in another way.
 
 Each place where randomness meets records has a comparison of its own:
 
@@ -69,7 +69,7 @@ for _module in pkgutil.walk_packages(skdp.__path__, "skdp."):
     with contextlib.suppress(ImportError):  # of an extra
         importlib.import_module(_module.name)
 MODULES = [module for name, module in sys.modules.items() if name.startswith("skdp.")]
-#: What meets records and randomness, by the name of what watches it.
+#: Functions that use records and randomness, by the name of the method that watches.
 REAL = {
     "release": mechanism.release,
     "gram": queries.gram,
@@ -97,7 +97,7 @@ KEPT = [
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What became of a pair.
+    """The outcome of a pair.
 
     Attributes
     ----------
@@ -226,7 +226,7 @@ class Watch:
         return record
 
     def _next(self, kind, made):
-        """What the first run had at this place; in the first run, `made()`."""
+        """Return what the first run had here or, in the first run, `made()`."""
         if self.first:
             value = made()
             self.script[kind].append(value)
@@ -342,7 +342,7 @@ class Watch:
         object.__setattr__(emptied, "at", at)
         return Records(records.layout, (emptied,), records.max_weight)
 
-    # ---- what is no sum
+    # ---- other than sums
 
     def choose(self, scores, rate, noise):
         """Compare scores in the exponential mechanism; choose as the first run did."""

@@ -1,4 +1,4 @@
-"""Mistakes, planted for as long as a `with` lasts: each breaks a claim of privacy."""
+"""Mistakes that are planted within a `with`. Each breaks a claim of privacy."""
 
 import dataclasses
 from contextlib import contextmanager

@@ -1,8 +1,10 @@
 import json
 import sys
+from functools import cache
 
 import pandas as pd
 import pytest
+import typer.main
 
 import skdp
 from skdp import cli
@@ -12,8 +14,16 @@ from skdp.schema import toml_files
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled():
-    """Compile the sweep first: a line on stderr says so, once in a process."""
+    """Compile the sweep first. Each process prints one line on stderr when it does."""
     compilation.compile_sweep()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_parser():
+    """Build the parser of the command line once, and not for each command."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ def test_what_is_not_there_is_refused_and_not_made(call, here, command):
     code, out, err = call("ledger", command, "none.db")
     assert (code, out) == (2, "")
     assert "There is no" in err
-    assert "skdp.Ledger" not in err  # which is Python
+    assert "skdp.Ledger" not in err  # that is the name in Python
     assert ("skdp ledger make" in err) == (command != "check")
     assert list(here.iterdir()) == []
 
@@ -203,5 +203,5 @@ def test_a_ledger_is_not_made_over_another(call, path):
     assert code == 2
     assert f"{str(path)!r} already exists, and a ledger's ceiling cannot change" in err
     assert f"skdp ledger show {path}" in err
-    assert "--force" not in err  # which there is not
+    assert "--force" not in err  # the command has no such option
     assert path.read_bytes() == before

@@ -54,7 +54,7 @@ def test_without_the_extra_it_says_how_to_get_it(module):
 
 @pytest.fixture
 def complete(call, monkeypatch):
-    """What a shell is told that asks for completions."""
+    """Return the answer to a shell that asks for completions."""
 
     def run(instruction, **asked):
         for name, value in {"_SKDP_COMPLETE": instruction, **asked}.items():
@@ -76,17 +76,28 @@ def test_shells_complete_commands_and_choices(complete, typed, offered):
     assert offered <= set(out.split())
 
 
-def test_help_imports_nothing_that_computes():
+@pytest.mark.parametrize(
+    ("words", "slow"),
+    [
+        (["--help"], {"numpy", "sklearn", "numba", "pyarrow"}),
+        (["fit", "none.csv", "--schema", "s.toml", "--epsilon", "1", "--out", "m"],
+         {"sklearn", "numba"}),
+    ],
+    ids=["help", "wrong path"],
+)  # fmt: skip
+def test_what_computes_nothing_imports_nothing_slow(words, slow, files, here):
+    (here / "s.toml").write_text((files / "visits.toml").read_text())
     program = (
         "import sys, contextlib\n"
-        "sys.argv = ['skdp', '--help']\n"
+        f"sys.argv = ['skdp', *{words!r}]\n"
         "from skdp.cli import main\n"
         "with contextlib.suppress(SystemExit): main()\n"
-        "sys.exit(bool({'numpy', 'sklearn', 'numba', 'pyarrow'} & set(sys.modules)))"
+        f"sys.exit(bool({slow!r} & set(sys.modules)))"
     )
-    subprocess.run(
-        [sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
+    assert bool(done.stderr) == ("none.csv" in words)
 
 
 def test_a_closed_pipe_is_not_an_error():

@@ -40,13 +40,20 @@ def test_predictions_are_those_of_the_model(
         assert found.tolist() == expected.tolist()
 
 
-def test_probabilities(parsed, files, here, models):
-    words = ("predict", models / "readmitted", files / "readmitted.csv")
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_probabilities(parsed, files, here, models, partitioned):
+    """Cells that the names of directories stand for are no Arrow array."""
+    table = files / "readmitted.csv"
+    if partitioned:
+        frame = pd.read_csv(table)[:50]
+        table = "by department"
+        frame.to_parquet(table, partition_cols=["department"], index=False)
+    words = ("predict", models / "readmitted", table)
     shown = parsed(*words, "--probabilities", "--out", "deep/new.parquet")
     assert shown["columns"] == ["prediction", "probability of no", "probability of yes"]
     found = pd.read_parquet("deep/new.parquet").to_numpy()[:, 1:].astype(float)
     model = skdp.load(models / "readmitted")
-    np.testing.assert_array_equal(found, model.predict_proba(files / "readmitted.csv"))
+    np.testing.assert_array_equal(found, model.predict_proba(table))
 
 
 def test_a_file_without_target_or_rows_will_do(call, files, here, models):

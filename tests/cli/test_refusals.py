@@ -119,7 +119,7 @@ def test_no_cell_shows_in_what_is_said(place, capsys, column):
         text = "\n".join([lines[0], ",".join(cells), *lines[2:]])
         (place / "odd.csv").write_text(text, newline="")
         fit = ["fit", "odd.csv", "--schema", "s.toml", "--epsilon", "1", "--out", "m"]
-        given = ["--rows", "20"]  # what is said of a released number is noisy
+        given = ["--rows", "20"]  # sentences about a released number are noisy
         shown.add(command([*fit, *given, "--force"], capsys))
     assert len(shown) == 1
     assert shown.pop()[0] == 0

@@ -41,7 +41,7 @@ def test_out_target_and_json(call, parsed, files, here):
     assert {"name": "age", "type": "number"} in shown["columns"]
     assert call(*arguments, "--out", "form.toml")[0] == 2
     assert call(*arguments, "--out", "form.toml", "--force", "-q") == (0, "", "")
-    # The form is the result: it goes somewhere.
+    # The form is the result, so --quiet does not hide it.
     assert call(*arguments, "-q") == (0, text, "")
     assert "the result if --out is not given" in call("schema", "--help")[1]
 

@@ -14,7 +14,7 @@ import pytest
 from skdp.engines import dask_engine
 from skdp.engines.dask_engine import Adder, Answer, Cluster, Held, Partition
 
-#: What no actor needs to be ended by.
+#: The client of all futures. It is closed, so actors are not ended through it.
 CLOSED = SimpleNamespace(status="closed")
 
 
@@ -61,7 +61,7 @@ class ImmediateCluster(Cluster):
 
 
 def _arrive(argument: Any) -> Any:
-    """What a task gets for an argument, which may be a future or a list of futures."""
+    """Return a task's argument, given a value, a future or a list of futures."""
     if isinstance(argument, list):
         return [_arrive(one) for one in argument]
     if isinstance(argument, SimpleNamespace):
@@ -71,7 +71,7 @@ def _arrive(argument: Any) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """What arrives of a value that is sent to another process."""
+    """Return a value as it arrives in another process."""
     return cloudpickle.loads(cloudpickle.dumps(value))
 
 

@@ -363,7 +363,7 @@ def test_sparse_groups(engine: str, loss: losses.Loss) -> None:
 
 
 def row_numbers(n: int, loss: losses.Loss, seed: int = 0) -> Records:
-    """A table with one category a row: a gradient then lists the rows' slopes."""
+    """A table with one category per row. A gradient then lists the rows' slopes."""
     rng = np.random.default_rng(seed)
     schema = Schema({"row": Categorical(list(range(n)))}, target=target_of(loss))
     target = random_batch(rng, schema, n).target

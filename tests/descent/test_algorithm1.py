@@ -276,7 +276,7 @@ def test_the_loop_is_algorithm_1_written_out():
     f, d = Quadratic(6, 6), 6
     law = samplings.SAMPLINGS["explicit"](d)
     gamma = np.linspace(0.05, 0.2, d)
-    geometry = Diagonal.of_step_sizes(gamma, law.probabilities)
+    geometry = Diagonal(smoothness=law.probabilities / gamma)
     steps, record = [], free()
     w = f.descend(
         law,

@@ -217,7 +217,7 @@ def test_whitening_lifts_the_eigenvalues():
     root = white.root
     np.testing.assert_allclose(root @ lifted @ root, np.eye(5), atol=1e-12)
     np.testing.assert_allclose(root, root.T, atol=1e-12)
-    # What cannot be told from noise, up to 0.2, is given its mean: below zero here.
+    # Eigenvalues that noise hides, up to 0.2, get their mean, which is below zero here.
     np.testing.assert_allclose(white.share, [0, 0, 0, 0.4 / 0.5, 9 / 9.1], atol=1e-12)
     assert white.dimension == pytest.approx(0.8 + 9 / 9.1)
     assert whiten(-A, 100.0, np.zeros(5)).dimension == 1.0  # noise hides all
@@ -466,7 +466,7 @@ def test_given_step_sizes_are_taken():
     """Γ = P M⁻¹: the step on S is Γ/p, whatever p."""
     table = records()
     gamma, p = np.linspace(0.1, 0.9, 9), np.linspace(0.2, 1.0, 9)
-    query, update, *_ = Diagonal.of_step_sizes(gamma, p).prepare(task(table))
+    query, update, *_ = Diagonal(smoothness=p / gamma).prepare(task(table))
     at = np.array([0, 3, 8])
     released = release(query(at, np.zeros((9, 1))), 0.0, Randomness(1), free())
     moved = update(np.zeros((9, 1)), released, at)

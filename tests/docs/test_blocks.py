@@ -2,8 +2,8 @@
 
 A page is followed in an empty directory, from its first block to its last:
 
-- `python` blocks run in one namespace a page, `sh` blocks in a shell. A command that is
-  meant to fail says so: ``# exits with 2``.
+- `python` blocks run in one namespace per page, `sh` blocks in a shell. A command that
+  should fail says so: ``# exits with 2``.
 - A `toml` block whose first line is ``# NAME.toml`` is saved under that name; all must
   be whole schemas.
 - A `text` block right after one of them is what it printed. A line ``...`` stands for
@@ -90,7 +90,7 @@ FULL = [p for p in PAGES if p not in ELSEWHERE and list(blocks(text_of(p)))]
 
 
 def masked(text, words):
-    """What is printed but for its numbers, its paths, `words`, and how wide it is."""
+    """Return a printed text without its numbers, its paths, `words` and its width."""
     for word in words:
         text = re.sub(rf"\b{word}\b", "#", text)
     text = re.sub(r"[─═=-]{2,}|\S*/\S+", " ", NUMBER.sub("#", text))

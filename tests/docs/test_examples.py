@@ -7,9 +7,21 @@ import pytest
 
 plt = pytest.importorskip("matplotlib.pyplot")
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+#: Numbers of the examples that take most of the time.
+LONG = {2, 3, 5, 6, 9}
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path,
+            id=path.stem,
+            marks=[pytest.mark.nightly] * (int(path.stem.split("_")[1]) in LONG),
+        )
+        for path in EXAMPLES
+    ],
+)
 def test_the_example_runs(path, monkeypatch, capsys):
     plt.switch_backend("Agg")
     drawn = []

@@ -80,7 +80,7 @@ WRITTEN = {"gallery/index": "make docs"}
 
 
 def test_tables_of_contents_list_what_exists():
-    """The build does not tell, because of what is written later."""
+    """The build does not warn of them, because some pages are written later."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for table in re.findall(r"```{toctree}\n(.*?)```", text, re.DOTALL):
@@ -126,7 +126,7 @@ def named(path, file):
 
 
 def test_examples_of_docstrings_run():
-    """They are shown in the reference. What fails is printed, with its file."""
+    """They are shown in the reference. Failures are printed with their file."""
     names = sorted({getattr(found(n), "__module__", "skdp") for n in DOCUMENTED})
     flags = doctest.NORMALIZE_WHITESPACE
     results = {

@@ -137,6 +137,24 @@ def test_weights_and_caps_that_all_rows_share_are_stored_once() -> None:
     assert (engine.counts(2) == reference.counts(2)).all()
 
 
+def test_levels_of_a_category_are_no_work_for_more_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A row has one entry of them, so a sweep takes less time than waking a thread."""
+    levels = [f"{level:02}" for level in range(60)]
+    columns = {name: Coded(np.arange(60) % 60, levels) for name in "abc"}
+    batch = Batch(columns=columns, target=np.zeros(60))
+    described = {name: Categorical(levels) for name in "abc"}
+    records = encode([batch], Schema(described, target=("y", Numeric(0, 1))))
+    engine, d = CompiledEngine(records, 2), records.layout.n_features
+    counted: list[int] = []
+    monkeypatch.setattr(engine._threads, "sweep", lambda job, n: counted.append(n))
+    units = WeightGrid.of(records.layout).units(np.ones((d, 1)))
+    engine.gradient(units, np.arange(d), queries.Slopes(loss=losses.Squared()))
+    assert d == 181
+    assert counted[0] < 30
+
+
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_many_combinations_of_codes(
     monkeypatch: pytest.MonkeyPatch, n_outputs: int

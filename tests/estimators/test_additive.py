@@ -1,9 +1,12 @@
 """Additive models: what is chosen, what is learnt, and what is shown of it."""
 
+from copy import copy
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import expit
+from sklearn.base import clone
 from sklearn.preprocessing import SplineTransformer
 
 import skdp
@@ -67,6 +70,63 @@ def test_a_curve_learns_what_no_line_can(model):
     assert np.corrcoef(curve.effects[:, 0], true)[0, 1] > 0.97
 
 
+def refit(target, loss=None, **options):
+    """Return a model, and the same model with the weights of its run."""
+    given = {"epsilon": 1.0, "random_state": 0, "pairs": "all", "knots": 8} | options
+    if loss is None:
+        schema = skdp.Schema(COLUMNS, target=skdp.Categorical([0, 1]))
+        model = skdp.AdditiveClassifier(schema=schema, **given)
+    else:
+        schema = skdp.Schema(COLUMNS, target=skdp.Numeric(0, 30))
+        model = skdp.AdditiveRegressor(schema=schema, loss=loss, **given)
+    model.fit(X, target)
+    run = copy(model)
+    run._set_fitted(model._run_weights, model.schema_, True)
+    run._errors = None
+    return model, run
+
+
+@pytest.mark.parametrize("loss", [None, "squared", "poisson"])
+def test_bends_and_interactions_that_are_errors_are_shrunk_away(loss):
+    """The truth is a line, which a model without bends and interactions is."""
+    rng = np.random.default_rng(3)
+    line = 0.02 * X["age"] - 1.0
+    draw = {
+        None: lambda: (rng.uniform(size=N) < expit(line)).astype(int),
+        "squared": lambda: 15 + 3 * line + rng.normal(0, 2, N),
+        "poisson": lambda: rng.poisson(np.exp(line)),
+    }
+    model, run = refit(draw[loss](), loss)
+    off = [m._margins(X)[:, 0] for m in (model, run)]
+    scale = {None: 1.0, "squared": 0.2, "poisson": 1.0}[loss]  # to margins
+    wrong = [np.var(margin - scale * line) for margin in off]
+    assert wrong[0] < 0.6 * wrong[1]
+    assert abs(np.mean(off[0] - off[1])) < 0.1 * np.std(off[0] - off[1]) + 1e-3
+
+
+def test_bends_that_are_true_stay():
+    model, run = refit(Y, epsilon=4.0)
+    found, raw = (
+        next(c for c in list_curves(m) if c.column == "age").effects[:, 0]
+        for m in (model, run)
+    )
+    assert np.linalg.norm(found - raw) < 0.03 * np.linalg.norm(raw)
+
+
+def test_intervals_contain_those_of_the_run():
+    model, run = refit(Y, pairs=None)
+    for mine, before in zip(list_curves(model), list_curves(run), strict=True):
+        told = np.isfinite(before.low)
+        assert (mine.low[told] <= before.low[told] + 1e-9).all()
+        assert (mine.high[told] >= before.high[told] - 1e-9).all()
+    assert np.isfinite(model.summary().to_frame()["std err"]).any()
+
+
+def test_nothing_is_shrunk_without_noise():
+    model, run = refit(Y, epsilon=float("inf"), pairs=None, n_steps=20)
+    assert np.array_equal(model.weights_, run.weights_)
+
+
 def test_the_plan_says_what_was_chosen_and_why():
     plan = skdp.plan(SCHEMA, 1000, 0.5, model="additive", neighbours="zero-out")
     assert "curves: 4 knots per numeric" in str(plan)  # 3 intervals of 40 rows or more
@@ -118,6 +178,15 @@ def test_columns_with_two_values_have_two_knots_and_one_value_takes_one_interval
     assert knots[1] < 10 / 64 + 1e-9 < knots[2]
     shares[[0, 63]] = 0.5
     assert place_knots(column, shares, 6) == (0.0, 10.0)
+
+
+def test_a_model_prints_what_was_changed_and_names_its_parameters():
+    model = skdp.AdditiveRegressor(epsilon=2.0, knots=5, loss="huber")
+    assert repr(model) == "AdditiveRegressor(epsilon=2.0, knots=5, loss='huber')"
+    assert {"loss", "pairs", "epsilon"} <= set(clone(model).get_params())
+    assert skdp.AdditiveClassifier().get_params()["pairs"] == "auto"
+    with pytest.raises(TypeError, match="Did you mean 'knots'"):
+        skdp.AdditiveClassifier(knot=3)
 
 
 def test_a_schema_has_the_last_word():

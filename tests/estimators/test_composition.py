@@ -265,7 +265,7 @@ def test_the_training_tables_score_is_said_not_to_be_private(tmp_path):
     with pytest.warns(NotPrivateWarning):
         model.score(X, Y)
     model.fit(X, Y)
-    with pytest.warns(NotPrivateWarning):  # once a fit
+    with pytest.warns(NotPrivateWarning):  # once per fit
         model.score(X, Y)
 
 

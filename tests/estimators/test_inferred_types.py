@@ -64,7 +64,7 @@ def fitted(file):
 def test_one_cell_of_a_file_decides_no_type(column, cell):
     frame, model = fitted(written(TABLE, LABEL))
     other, changed = fitted(written(TABLE, LABEL, 7, column, cell))
-    # The one cell does change what pandas makes of the file, but for texts and gaps.
+    # Except for texts and gaps, the one cell does change the type that pandas infers.
     alike = (column, cell) in (("job", "7"), ("dose", ""))
     assert (frame.dtypes[column] == other.dtypes[column]) == alike
     assert model.profile_.limits == changed.profile_.limits

@@ -1,4 +1,4 @@
-"""Labels that match no level are told of, from what was released and paid for."""
+"""Fits warn of labels that match no level, from released numbers alone."""
 
 import warnings
 from dataclasses import replace
@@ -12,6 +12,7 @@ import skdp
 from skdp.estimators import UnknownLabelsWarning
 from skdp.estimators.fit_warnings import describe_unknown_labels
 from skdp.privacy.queries import Kind
+from skdp.schema import Categorical, Numeric, Schema
 
 X = np.random.default_rng(0).uniform(size=(2000, 2))
 Y = np.where(X[:, 0] > 0.5, "yes", "no")
@@ -27,6 +28,30 @@ def test_labels_that_match_nothing_are_told_of(neighbours):
         warnings.simplefilter("error")
         model.fit(X, Y)
         model.fit(X, Y, sample_weight=np.zeros(len(Y)))  # which leaves all rows out
+
+
+@pytest.mark.parametrize("kind", ["class", "number"])
+def test_line_ends_in_quoted_cells_are_told_of(kind, tmp_path):
+    """They make two rows of one, of which one or both have no target."""
+    n, path = 20_000, tmp_path / "t.csv"
+    rng = np.random.default_rng(0)
+    torn = rng.random(n) < 0.1
+    columns = {"a": rng.random(n), "note": np.where(torn, "two\nlines", "one")}
+    table = pd.DataFrame(columns | {"b": rng.random(n), "y": np.arange(n) % 2})
+    table.to_csv(path, index=False)
+    target = Categorical([0, 1]) if kind == "class" else Numeric(0, 1)
+    schema = Schema({"a": Numeric(0, 1), "b": Numeric(0, 1)}, target=("y", target))
+    made = skdp.LogisticRegression if kind == "class" else skdp.LinearRegression
+    model = made(schema=schema, random_state=0, n_steps=2)
+    with pytest.warns(UnknownLabelsWarning, match=r"About \d+% of the .* --multiline"):
+        model.fit(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(skdp.tables.CSV(path, multiline=True))
+        model.set_params(epsilon=0.05).fit(path)  # noise may hide that
+        known = table["y"].where(rng.random(n) < 0.97)
+        table.assign(y=known, note="one").to_csv(path, index=False)
+        model.set_params(epsilon=1.0).fit(path)
 
 
 def test_what_is_said_follows_from_what_was_released():
@@ -46,7 +71,7 @@ def test_what_is_said_follows_from_what_was_released():
 
 @pytest.mark.parametrize("method", ["split", "random"])
 def test_a_search_says_it_once(method):
-    """More often, it would tell how many trials a random search has made."""
+    """A warning per trial would tell how many trials a random search has made."""
     model = skdp.LogisticRegression(**SETTINGS)
     search = skdp.PrivateSearchCV(
         model, {"alpha": [1e-5, 0.1]}, epsilon=8.0, method=method, random_state=0

@@ -102,7 +102,7 @@ def test_rare_categories_do_not_hide_the_contrast_of_two_others(table):
     model = skdp.LogisticRegression(schema=schema, epsilon=8.0, random_state=0)
     stds = model.fit(table).summary().to_frame().loc["ward", "std err"]
     assert np.isnan(stds["nowhere"])
-    assert stds[["a", "c"]].max() < 0.5  # not the level of one that nobody can tell
+    assert stds[["a", "c"]].max() < 0.5  # they do not depend on the unknown level
 
 
 #: Parameters in the order of ours, by the names of statsmodels.
@@ -198,6 +198,7 @@ def test_marginal_effects_are_those_of_statsmodels(model, theirs, options):
     assert [*found.summary_frame().columns] == [
         *("dy/dx", "std err", "z", "p", "[0.025", "0.975]")
     ]
+    assert str(found.summary()).split()[:3] == ["dy/dx", "std", "err"]
     with pytest.raises(ValueError, match="other points are not released"):
         model.get_margeff(at="median")
 

@@ -154,7 +154,7 @@ MODELS = {
 
 
 def face(model, table, predicted):
-    """All that a fit and its predictions show, but for released numbers."""
+    """Return all that a fit and its predictions show, except released numbers."""
     out, err = io.StringIO(), io.StringIO()
     with (
         warnings.catch_warnings(record=True) as caught,
@@ -174,7 +174,8 @@ def face(model, table, predicted):
         for field in dataclasses.fields(model.plan_)
     }
     for name, value in sorted(vars(model).items()):
-        shapes.append((name, np.shape(value) if name.endswith("_") else repr(value)))
+        released = name.endswith("_") or name == "_run_weights"
+        shapes.append((name, np.shape(value) if released else repr(value)))
     return (
         error,
         [(w.category, str(w.message)) for w in caught],

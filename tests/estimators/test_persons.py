@@ -125,7 +125,7 @@ def test_a_description_is_inferred_per_person():
     assert list(model.classes_) == [0, 1]
     loud = pd.concat([TABLE, *[TABLE.iloc[:1].assign(c="odd", x=1e9)] * 5000])
     model.fit(loud[["x", "c", "id"]], loud["y"], unit="id")
-    assert "odd" not in model.schema_.columns["c"].levels  # one person says it
+    assert "odd" not in model.schema_.columns["c"].levels  # only one person has it
     assert model.schema_.columns["x"].high < 10
 
 

@@ -59,3 +59,5 @@ def test_anything_else_is_refused_in_a_sentence(wrong):
         skdp.LogisticRegression(schema="none.toml").fit(DATA.columns)
     with pytest.raises(ValueError, match="schema must be a Schema"):
         skdp.plan(None, 500)
+    with pytest.raises(ValueError, match="model= names the estimator"):
+        skdp.plan(skdp.LogisticRegression(schema=DATA.schema), 500)

@@ -1,4 +1,4 @@
-"""coef_std_, coef_noise_std_ and summary(): right or absent with a sentence."""
+"""coef_std_, coef_noise_std_ and summary() are right, or absent with a reason."""
 
 import json
 import math
@@ -216,7 +216,10 @@ def test_notes_are_about_what_is_there():
     assert "log(" not in plain
     assert "Categories are" in plain
     assert "Categories are" not in noted({"a": number, "b": log})
-    both = noted({"a": log, "b": category, "c": number, "d": log})
+    asked = skdp.Numeric(0, 2, indicator=True)
+    both = noted({"a": log, "b": category, "c": asked, "d": log})
+    assert "with a question mark is the effect of a missing cell" in both
+    assert "question mark" not in plain
     assert "Categories are relative to the mean" in both
     assert "a, d: per unit of log(1 + value - low), where low is the lower end" in both
     many = noted(dict.fromkeys("stuvwx", log))
@@ -241,7 +244,6 @@ def test_errors_survive_saving(model, tmp_path):
     read = skdp.load(tmp_path / "model")
     np.testing.assert_array_equal(read.coef_std_, model.coef_std_)
     np.testing.assert_array_equal(read.intercept_noise_std_, model.intercept_noise_std_)
-    # A record that was read has no seed's note of its own to lose: all else is equal.
     assert str(read.summary()) == str(model.summary())
 
 
@@ -424,7 +426,7 @@ def test_what_noise_hides_cannot_be_told(tmp_path):
     for name in ("a", "half", "u"):
         assert lines[name].noise_std < lines[name].std < math.inf
         assert lines[name].z == pytest.approx(lines[name].coef / lines[name].std)
-    # What a hidden number may explain is a part of every interval.
+    # Every interval allows for what a hidden number may explain.
     seen = hidden(names=("a", "half")).summary().lines
     assert lines["a"].z < next(line.z for line in seen if line.label == "a") > 4
     assert summaries.HIDDEN in model.summary().notes

@@ -1,4 +1,4 @@
-"""Private scores: right without noise, sure about their noise, paid for."""
+"""Private scores are right without noise, state their noise, and are charged."""
 
 import json
 import math

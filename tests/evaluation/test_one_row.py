@@ -155,7 +155,7 @@ def test_one_row_changes_no_more_than_the_sensitivity(kind, weighted, one, other
     assert apart(before, after) <= before.sensitivity
     added, _ = asked(kind, made, first, "add-remove", weighted)
     assert apart(before, kept) <= added.sensitivity
-    # It is the row's own part that changed: nothing negative, one unit a column.
+    # It is the row's own part that changed: nothing negative, one unit per column.
     edges = np.cumsum([column.size for column in columns])[:-1]
     for part in np.split(before.value - kept.value, edges):
         assert min(part) >= 0

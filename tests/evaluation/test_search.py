@@ -167,7 +167,7 @@ def test_parts_are_not_a_function_of_positions(neighbours, monkeypatch):
 
 
 def test_numbers_of_rows_are_private_in_a_search(monkeypatch):
-    """Under add-remove nothing but a release tells how many rows there are."""
+    """Under add-remove only a release says how many rows there are."""
     seen = watched(monkeypatch)
     grid = {"alpha": [0.1, 1.0]}
     found = search(grid, method="split").fit(X, Y)
@@ -192,7 +192,7 @@ def test_numbers_of_rows_are_private_in_a_search(monkeypatch):
 @pytest.mark.parametrize("n_rows", [0, 1, 2, 6])
 @pytest.mark.parametrize("method", ["split", "random"])
 def test_a_private_number_of_rows_never_raises(method, n_rows):
-    """A part may be empty; that it is must not show."""
+    """A part may be empty, which must not show."""
     for _ in range(2):
         found = search(method=method, epsilon=1.0).fit(X[:n_rows], Y[:n_rows])
         assert found.method_ == method

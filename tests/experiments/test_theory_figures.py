@@ -124,7 +124,7 @@ def test_the_program_is_the_simulated_method():
     assert np.array_equal(program.hessian, hessian)
     method = Method(Full(3), np.array([1.0, 0.5, 0.5]), np.ones(1))
     options = {"n_steps": 6, "n_restarts": 2}
-    ran = program.excess(
+    ran, presence = program.measure(
         method, epsilon=1e7, delta=1e-6, average=algorithm1.mean, seed=0, **options
     )
     (simulated,) = simulate(
@@ -138,6 +138,7 @@ def test_the_program_is_the_simulated_method():
         **options,
     )
     assert ran == pytest.approx(simulated[0], rel=1e-3)
+    assert presence == 1.0
 
 
 # ---- B
@@ -159,14 +160,18 @@ def test_methods_stand_in_the_order_of_the_table(name):
     assert np.all(given.hardest <= given.true_smoothness)
 
 
+PROGRAM_KEYS = ("program", "same", "presence")
+
+
 def made_rows_of_b(power):
     """Measured excess is a power of the bound, as in no other place."""
     rows = []
     for cell in b.cells():
         row = cell | {"bound": 1.0, "strong_bound": 1.0}
         if cell["vary"] == "program":
-            keys = ("hardest", "hardest_program", "strong", "strong_program")
-            rows.append(row | dict.fromkeys(keys, 0.5))
+            row |= {"hardest": 0.8, "strong": 0.6}
+            keys = [f"{k}_{w}" for k in ("hardest", "strong") for w in PROGRAM_KEYS]
+            rows.append(row | dict.fromkeys(keys, 0.4))
             continue
         bound = 0.1 / cell["value"]
         keys = ("bound", "strong_bound", "weighted_bound")
@@ -183,8 +188,13 @@ def test_b_counts_the_slopes_that_agree():
     assert f"{total} of {total} slopes agree." in right
     assert "≠" not in right.replace("**≠** marks", "")
     assert "0.300 to 0.300 of the bound" in right
+    lower = b.above_lower(made_rows_of_b(1.0)).splitlines()
+    assert [line.split(" | ")[0] for line in lower if " | " in line][1:] == [
+        f"| {name}" for name in b.ROWS
+    ]
     assert "is 5.0 to 5.0 times the corrected one" in right
     assert "18 of 18 intervals hold 1" in right
+    assert "| DP-CD | 1 [1, 1] | 0.4 | 2 | 1 [1, 1] | 0.4 | 1.5 |" in right
     wrong = told(b, made_rows_of_b(1.5))
     assert f"0 of {total} slopes agree." in wrong
     assert "-1.00: -1.50 ± 0.00 **≠**" in wrong

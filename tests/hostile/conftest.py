@@ -1,7 +1,9 @@
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.main
 from runs import SCHEMA
 
 from skdp.engines import compilation
@@ -10,8 +12,16 @@ from skdp.schema import toml_files
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled():
-    """Compile the sweep first: a line on stderr says so, once in a process."""
+    """Compile the sweep first. Each process prints one line on stderr when it does."""
     compilation.compile_sweep()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_parser():
+    """Build the parser of the command line once, and not for each command."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Runs the command line as a stranger would, and says what no run may ever do."""
+"""Run the command line as a stranger would, and check what no run may ever do."""
 
 import contextlib
 import io

@@ -24,7 +24,7 @@ FIT = ["fit", "t.csv", "--schema", "s.toml", "--epsilon", "1", "--delta", "1e-6"
 
 
 class Bytes(bytes):
-    """A file's, which no report of a failure needs."""
+    """The bytes of a file. Reports of failures do not show them."""
 
     def __repr__(self):
         return "the ledger"
@@ -118,7 +118,7 @@ def test_forged_values(place, ledger, data):
 
 
 def test_forged_numbers_are_shown_or_refused(place, ledger):
-    """Numbers that are no floats, wherever a number stands."""
+    """Numbers that are not floats, in place of each number."""
     with contextlib.closing(sqlite3.connect("file::memory:", uri=True)) as database:
         database.deserialize(bytes(ledger))
         rows = [json.loads(b) for (b,) in database.execute("SELECT body FROM entries")]
@@ -169,11 +169,11 @@ def test_a_journal_that_was_planted_deletes_nothing(place, ledger):
     assert command("ledger", "show", "l.db")[0] == 2
     assert command(*FIT, "--out", "m", "--ledger", "l.db")[0] == 2
     assert Path("precious").read_text() == "mine"
-    # What is refused is the name; one that a killed process left is rolled back.
+    # Only such a name is refused. A journal of a killed process is rolled back.
     Path("l.db-journal").write_bytes(planted(ledger, b""))
     assert command("ledger", "show", "l.db")[0] == 0
     assert not Path("l.db-journal").exists()
-    # SQLite does delete it, or this test would be of nothing.
+    # SQLite does delete it. Otherwise this test would show nothing.
     Path("l.db-journal").write_bytes(planted(ledger, name))
     with contextlib.closing(sqlite3.connect("l.db")) as database:
         database.execute("SELECT * FROM entries").fetchall()

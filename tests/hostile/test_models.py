@@ -58,12 +58,12 @@ VALUES = (
     | st.floats()
     | st.integers(-(10**6), 10**6)
     | st.text(max_size=5)
-).map(deepcopy)  # what is drawn may be changed in its turn
+).map(deepcopy)  # a drawn value may be changed later
 """Values of the wrong type, to be put in place of the right ones."""
 
 
 class Texts(dict):
-    """The texts of a model's files, which no report of a failure needs."""
+    """The texts of a model's files. Reports of failures do not show them."""
 
     def __repr__(self):
         return "the model"
@@ -157,7 +157,7 @@ FRAGMENTS = [
 
 
 def tried(folder):
-    """The commands that read a model, on this one; nothing but --out is written."""
+    """Run the commands that read a model on this one. They write only to --out."""
     before = files(folder)
     verify, predict = ["verify", "m", "--statement"], ["predict", "m", "t.csv"]
     for words in (verify, [*predict, "--out", "p.csv"]):

@@ -1,4 +1,4 @@
-"""Tables that differ in one record are told apart by nothing but released values.
+"""Only released values tell tables apart that differ in one record.
 
 What is shown, how it ends and what is written are compared for pairs of files. Where
 noise decides what is written, its shape is: names, keys, lengths, counts.
@@ -38,7 +38,7 @@ def shape(value):
 
 
 def traces(file, *neighbours, options=()):
-    """All that a fit leaves behind and shows, but for noisy numbers."""
+    """Return all that a fit shows and leaves behind, except noisy numbers."""
     for path in Path("l.db"), *Path().glob("l.db-*"):
         path.unlink(missing_ok=True)
     neighbours = neighbours or ("--neighbours", "replace-one")

@@ -1,4 +1,4 @@
-"""What flows from a number that noise hides is part of its neighbours' intervals."""
+"""Intervals allow for effects that flow from a neighbour that noise hides."""
 
 import numpy as np
 import pandas as pd

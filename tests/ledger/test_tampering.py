@@ -308,7 +308,7 @@ def test_a_noted_head_is_found_in_a_longer_log(path):
             ledger.check(head)
 
 
-# ---- files that are no ledgers
+# ---- files that are not ledgers
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ MORE = {
 }
 ALL = LOSSES | MORE
 
-#: Of a slope, from interpolation; a whole loss is made of additions alone if absent.
+#: The error of a slope, from interpolation. Other losses only add, without any error.
 ERROR = {
     "logistic": 7.4e-7,
     "softmax": 1.6e-5,

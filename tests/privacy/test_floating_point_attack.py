@@ -135,7 +135,7 @@ def test_the_attack_breaks_naive_noise(mechanism, attack, request):
     ids=["grid", "inverse"],
 )
 def test_the_attack_gains_nothing_on_ours(mechanism, attack, request):
-    """It is wrong as often as it is right, but for what the claim allows anybody."""
+    """It is right no more often than it is wrong, beyond what the claim allows."""
     wrong, missed = played(mechanism, attack)
     told(request.node.name, wrong, missed)
     plain, mu = proved(wrong, missed)

@@ -182,7 +182,7 @@ def test_every_number_in_a_transcript_is_noisy(model):
 
 @pytest.mark.parametrize("sampling", ["full", "columns"])
 def test_a_sum_of_zero_is_released_as_any_other(sampling):
-    """Records that count for nothing: what is asked and charged stays the same."""
+    """Records that count for nothing change neither the queries nor the charges."""
     X = np.random.default_rng(0).uniform(size=(50, 3))
     y, settings = (X[:, 0] > 0.5).astype(int), {"n_steps": 4, "random_state": 0}
     model = skdp.LogisticRegression(

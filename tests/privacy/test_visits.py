@@ -1,5 +1,6 @@
 """What a run on public sets costs: the steps that one record can take part in."""
 
+import itertools
 import json
 import math
 import shutil
@@ -96,6 +97,51 @@ def test_the_cost_of_public_sets_is_what_a_simulation_finds():
         assert course.most == pytest.approx(found[-1].max())
     deltas = [accountant.gdp_delta(epsilon, math.sqrt(n) / z) for v in found for n in v]
     assert np.mean(deltas) == pytest.approx(exact, rel=0.05)
+
+
+def list_extreme_rows():
+    """Every row with numbers at the end of their range: 1 · 3 · 2 · 2 of them."""
+    for level, other, axis in itertools.product(range(3), range(2), range(2)):
+        x = np.zeros(D)
+        x[[0, 1 + level, 4 + other, 6 + axis, D - 1]] = 1.0
+        yield x
+
+
+@pytest.mark.parametrize("who", ["row", "replaced", "person"])
+@pytest.mark.parametrize("name", sorted(LAWS))
+def test_mu_is_what_a_monte_carlo_finds(name, who):
+    """Noise is drawn, and likelihood ratios are computed from what both tables release.
+
+    The sensitivity of a set is the largest norm of all rows on it. Under replace-one,
+    the same row comes back with the opposite slope. The person has two rows that are
+    the worst one, with half of the cap each.
+    """
+    rng = np.random.default_rng(sorted(LAWS).index(name))
+    course = draw(LAWS[name], lambda sets: visit_gradients(LAYOUT, sets))
+    sets = [at for loop in draw(LAWS[name]).loops for at in loop]
+    rows = list(list_extreme_rows())
+    reach = [max(np.linalg.norm(x[at]) for x in rows) for at in sets]
+    worst = max(
+        rows,
+        key=lambda x: sum(
+            np.sum(x[at] ** 2) / r**2 for at, r in zip(sets, reach, strict=True)
+        ),
+    )
+    z, epsilon, n_runs = math.sqrt(course.most), 0.5, 10_000  # so μ = 1
+    slopes = {"row": (1.0,), "replaced": (1.0, 1.0), "person": (0.5, 0.5)}[who]
+    c = 2.0 if who == "replaced" else 1.0
+    moved = sum(slope * np.concatenate([worst[at] for at in sets]) for slope in slopes)
+    sizes = [len(at) for at in sets]
+    std = np.repeat(z * c * np.array(reach), sizes)
+    released = moved + std * rng.normal(size=(n_runs, len(std)))
+    loss = (released**2 - (released - moved) ** 2) @ (0.5 / std**2)
+    gain = np.maximum(0.0, -np.expm1(epsilon - loss))
+    error = gain.std() / math.sqrt(n_runs)
+    found, exact = gain.mean(), accountant.gdp_delta(epsilon, 1.0)
+    assert abs(found - exact) < 4 * error
+    # A tenth more or less of μ would be seen.
+    assert abs(found - accountant.gdp_delta(epsilon, 1.1)) > 4 * error
+    assert abs(found - accountant.gdp_delta(epsilon, 0.9)) > 4 * error
 
 
 unit = st.floats(-1.0, 1.0)

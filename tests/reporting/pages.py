@@ -119,7 +119,7 @@ def many():
 
 
 def curves():
-    return skdp.AdditiveClassifier(schema=ILL, epsilon=3.0, knots=5).fit(TABLE)
+    return skdp.AdditiveClassifier(schema=ILL, epsilon=20.0, knots=5).fit(TABLE)
 
 
 MODELS = {

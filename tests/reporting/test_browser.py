@@ -126,7 +126,7 @@ def test_names_do_nothing_in_a_browser(browser):
     text = browser.run("return document.body.innerText")
     for level in (HOSTILE[0], HOSTILE[1], HOSTILE[2]):
         assert level in text
-    # Were a name to slip through, the policy would stop it.
+    # If a name were not escaped, the policy would still stop it.
     browser.run(
         "document.body.append(Object.assign(document.createElement('img'),"
         "{src: 'https://example.org/x.png'}))"

@@ -45,7 +45,7 @@ def test_every_kind_of_model_has_a_page(name):
     written = page(name)
     read = Reader(written)
     text = read.text
-    # What is not saved is not needed: nothing but released values can be on the page.
+    # The saved model is enough, so the page can show only public and released values.
     if name not in SAVED_ALIKE:
         mine = set(skdp.report(fitted).splitlines())
         assert len(mine - set(written.splitlines())) <= 1  # skdp verify MODEL
@@ -410,6 +410,8 @@ def test_something_else_than_a_model_is_refused_in_one_sentence(tmp_path):
             ValueError, match=r"must be a fitted model|is not a saved model"
         ):
             skdp.report(given)
+    with pytest.raises(ValueError, match=r"is a ledger, got 'page\.html'"):
+        skdp.report(tmp_path, "page.html")
     with pytest.raises(ValueError, match="must be fitted"):
         skdp.report(skdp.PrivateSearchCV(skdp.LogisticRegression(), {}))
 

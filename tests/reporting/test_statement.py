@@ -117,9 +117,13 @@ def test_nothing_is_promised_where_there_is_no_noise_or_a_seed(given):
     assert not re.search(r"factor of at most", told)
 
 
-def test_a_statement_needs_a_record():
+def test_a_statement_needs_a_record(tmp_path):
+    """A model's, which may be a saved one."""
+    model = skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1], n_steps=5)
     with pytest.raises(ValueError, match="must be fitted"):
-        statement(skdp.LogisticRegression())
+        statement(model)
+    model.fit(X, Y).save(tmp_path / "model")
+    assert statement(tmp_path / "model") == statement(model)
 
 
 def test_printed_records_warn_of_scores_and_searches():

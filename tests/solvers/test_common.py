@@ -1,4 +1,4 @@
-"""What all solvers must do. A new entry of SOLVERS is tested here without a change."""
+"""Tests of every solver. A new entry of SOLVERS is tested here without a change."""
 
 import inspect
 import math

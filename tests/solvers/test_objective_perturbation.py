@@ -1,8 +1,8 @@
 """Objective perturbation: the law of its result on neighbouring tables.
 
-With one or two coordinates the law is known: b is a function of w, so that chances are
-those of the normal b. What an attacker gains is computed from it and compared with what
-the record says, for the very noise and ridge that the solver chose.
+With one or two coordinates the law is known, because b is a function of w and b is
+normal. An attacker's gain is computed from this law and compared with the cost in the
+record, for the noise and the ridge that the solver chose.
 """
 
 import importlib

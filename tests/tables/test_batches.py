@@ -1,4 +1,4 @@
-"""What is public and wrong raises at once; weights; nothing is imported for nothing."""
+"""Public mistakes raise at once. Weights. No library is imported needlessly."""
 
 import subprocess
 import sys

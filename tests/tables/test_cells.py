@@ -1,4 +1,4 @@
-"""What a cell means is one total function, whichever way it is computed."""
+"""The meaning of a cell is one total function, however it is computed."""
 
 import math
 from decimal import Decimal
@@ -166,7 +166,7 @@ def test_arrow_reads_text_as_python_does(column):
 @pytest.mark.parametrize("column", [["1.5", "", "2"], ["1", " 1", "", None, "a"]])
 @pytest.mark.parametrize("type_", [pa.string(), pa.large_binary(), pa.binary_view()])
 def test_a_slice_is_read_as_if_it_stood_alone(column, type_):
-    """Or else a cell of one row would be read as that of another."""
+    """Otherwise a cell of one row would be read as that of another."""
     rows = ["3", "", "77", *column, "4"]
     whole = pa.array([None if t is None else t.encode() for t in rows]).cast(type_)
     array = whole[3:-1]

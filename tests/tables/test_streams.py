@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
 
@@ -125,6 +126,7 @@ SOURCES = {
         _partition(path / "stays"), partitioning="hive"
     ),
     "hive": lambda path: _partition(path / "stays"),
+    "pattern": lambda path: f"{_partition(path / 'stays')}//y*/*.parquet",
     "feather": lambda path: _feather(path / "t.feather", chunksize=33),
     "feather, zstd": lambda path: _feather(path / "t.arrow", compression="zstd"),
     "gzip": lambda path: _csv(path / "t.csv.gz", gzip.open),
@@ -315,6 +317,10 @@ def test_a_partition_is_a_column(tmp_path):
     listed = [text for part in texts for text in part]
     assert sum(text is None for text in listed) == (FRAME["year"] == 2024).sum()
     assert set(listed) == {"2023", None}
+    pattern = readers.open_source(folder / "year=2023" / "*.parquet")
+    assert "year" not in pattern.names  # it is written out, so it tells nothing
+    pq.write_table(ARROW, folder / "year=2023" / "part-0.parquet")
+    assert readers.open_source(folder).names.count("year") == 1
     (folder / "month=1").mkdir()
     (folder / "month=1" / "t.parquet").touch()
     with pytest.raises(ValueError, match="directories of the same columns"):

@@ -215,7 +215,7 @@ def test_laws_that_follow_noise_keep_their_bounds(seed):
 
 
 def test_the_bound_of_full_steps_is_attained():
-    """One step on all of f = ½‖w‖² leaves the noise, and nothing but the noise."""
+    """One full step on f = ½‖w‖² leaves only the noise."""
     law = SketchLaw(roots=[np.eye(3)], probabilities=np.ones(1))
     given = {"stds": np.array([0.2]), "hessian": np.eye(3)}
     bound = following_bound(law, 7, strength=1.0, excess=5.0, explore=1.0, **given)

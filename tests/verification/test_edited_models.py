@@ -53,12 +53,18 @@ def paid(tmp_path_factory):
 
 
 def walk(value, way=()):
-    """Yield the way to each leaf of nested lists and dicts."""
+    """Yield the way to each leaf of nested lists and dicts.
+
+    Only the first and the last number of a list are leaves, as all of them are read in
+    the same way.
+    """
     parts = []
     if isinstance(value, dict):
         parts = value.items()
     elif isinstance(value, list):
-        parts = enumerate(value)
+        parts = list(enumerate(value))
+        if all(isinstance(part, float) for part in value):
+            parts = [*parts[:1], *parts[1:][-1:]]
     for key, part in parts:
         yield from walk(part, (*way, key))
     if not parts:

@@ -15,7 +15,7 @@ from skdp.audit import games
 from skdp.audit.games import Audit, Game, Observation, compare_releases, play_games
 from skdp.audit.tables import COLUMNS, SyntheticTable, make_neighbours
 from skdp.descent.algorithm1 import Query, Update
-from skdp.descent.plan import Plan, default_delta
+from skdp.descent.plan import Plan
 from skdp.descent.samplings import Full, Sampling
 from skdp.engines.reference import ReferenceEngine
 from skdp.estimators.fit import PrivateLinearModel
@@ -24,7 +24,7 @@ from skdp.estimators.opening import RANGE, sort_target
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.weights import add_up_weights
 from skdp.privacy import queries
-from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.budget import PrivacyRecord, default_delta
 from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.privacy.look import Profile, describe_finely, make_profile

@@ -43,7 +43,7 @@ def audit_command(
     from skdp import HuberRegressor
     from skdp.audit import one_run
     from skdp.audit.suite import list_quick_settings
-    from skdp.descent.plan import check_budget
+    from skdp.privacy.budget import check_budget
 
     check_budget(epsilon, delta, 1)
     silence_compiler(as_json, quiet)

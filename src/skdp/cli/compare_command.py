@@ -332,8 +332,8 @@ def compare_budgets(
         Further options of `skdp.cli.fit_command.fit_file`.
     """
     from skdp.descent.forecast import forecast
-    from skdp.descent.plan import check_budget, default_delta
     from skdp.estimators.opening import open_table
+    from skdp.privacy.budget import check_budget, default_delta
     from skdp.schema import check
 
     rows = options["n_rows"]

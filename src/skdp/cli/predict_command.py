@@ -108,8 +108,15 @@ def _predict_batches(
     source = readers.open_source(file, inputs)
     at = readers.find_positions(source.names or (), inputs)
 
+    def convert(cells: Any) -> Any:
+        if not hasattr(cells, "codes"):
+            return cells
+        missing = (cells.codes < 0) | (cells.codes >= len(cells.values))
+        codes = pa.array(cells.codes, mask=missing)
+        return pa.DictionaryArray.from_arrays(codes, pa.array(cells.values, pa.utf8()))
+
     def predict_rows(cells: dict[str, Any]) -> Any:
-        rows = pa.table(cells)
+        rows = pa.table({name: convert(own) for name, own in cells.items()})
         columns = {"prediction": model.predict(rows)}
         if probabilities:
             each = model.predict_proba(rows).T

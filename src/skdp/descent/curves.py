@@ -39,8 +39,8 @@ MOST_INTERVALS = 32
 #: (nν/R²)^(1/4), which `choose_n_pair_knots` explains, and the largest number.
 PAIR_INTERVALS, MOST_PAIR_INTERVALS = 0.8, 8
 #: With pairs="auto", pairs are added if nν/R² (see `choose_n_knots`) is at least this
-#: large, for numeric targets and for classes. A class carries less information than a
-#: numeric target.
+#: large, for numeric targets, and for classes and counts. A class carries less
+#: information than a number, and most counts are zero or one.
 NUMBER_PAIRS, CLASS_PAIRS = 42.0, 160.0
 #: With pairs="auto", pairs are not added if the model would then have more coordinates
 #: than this.
@@ -118,7 +118,8 @@ def choose_curves(
             if chosen is not None
             else f"curves: none, because {carried} only support straight lines"
         )
-    least = CLASS_PAIRS if loss.n_classes else NUMBER_PAIRS
+    few = loss.n_classes > 0 or loss.target_law == "poisson"
+    least = CLASS_PAIRS if few else NUMBER_PAIRS
     for added in _list_families(columns, pairs):
         squared = 1 + len(columns) + len(added) * Pair("a", "b").scale ** 2
         size = choose_n_pair_knots(rows / squared)

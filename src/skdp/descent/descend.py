@@ -21,11 +21,9 @@ from skdp.descent.geometry import (
 )
 from skdp.descent.plan import (
     Calibration,
-    check_budget,
     check_calibration,
     check_separable,
     check_start,
-    default_delta,
 )
 from skdp.descent.rule import find_lipschitz
 from skdp.descent.samplings import Sampling, check_positive
@@ -35,7 +33,12 @@ from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
 from skdp.privacy import accountant, queries
-from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
+from skdp.privacy.budget import (
+    ALLOWED_DRAWS,
+    PrivacyRecord,
+    check_budget,
+    default_delta,
+)
 from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import Released
 from skdp.privacy.queries import Kind

@@ -17,6 +17,7 @@ from skdp.descent.samplings import Full, ShuffledBlocks
 from skdp.engines.choice import name_engine
 from skdp.models.losses import LOSSES
 from skdp.privacy import accountant
+from skdp.privacy.look import LOOK_SHARE, TARGET_SHARE
 from skdp.privacy.queries import Neighbours, count_changes
 from skdp.schema import count_in_words, name_record
 from skdp.schema.validation import fact
@@ -440,8 +441,12 @@ def explain_constant(
     With a unit, the explanation is about persons instead of rows.
     """
     constant = FORECAST_CONSTANTS[LOSSES[loss].score].constant
-    # Part of the budget may have been spent on ranges or the number of rows.
+    # Part of the budget may have been spent on ranges or the number of rows. Where rows
+    # are few, a numeric target takes the most of it.
+    classes = LOSSES[loss].score in ("log-loss", "hinge loss")
+    spent = 0.0 if classes else LOOK_SHARE + 2.0 * TARGET_SHARE
     factor = max(TOO_FEW / _signal(n_rows, epsilon, delta, neighbours), 1.1)
+    factor /= math.sqrt(1.0 - spent)
     record = name_record(unit)
     return (
         f"Only a constant is fitted ({constant}), because "

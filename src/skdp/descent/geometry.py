@@ -504,11 +504,6 @@ class Diagonal(Geometry):
         """The share spent on the target's histogram, which is all of `share`."""
         return self.share
 
-    @classmethod
-    def of_step_sizes(cls, gamma: FloatArray, probabilities: FloatArray) -> Diagonal:
-        """Return the geometry whose step sizes Γ are `gamma`."""
-        return cls(smoothness=probabilities / gamma)
-
     def describe(self) -> str:
         """Name the kind of metric and of noise."""
         shape = "elliptical" if self.elliptical else "isotropic"

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +18,11 @@ from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
 from skdp.privacy import accountant, queries
-from skdp.privacy.budget import BudgetError, PrivacyRecord
+from skdp.privacy.budget import (
+    BudgetError,
+    PrivacyRecord,
+    check_budget,
+)
 from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
@@ -102,13 +105,9 @@ def is_separable(penalty: Penalty, label: IntArray, n_outputs: int) -> bool:
 
 
 Calibration = Literal["exact", "paper"]
-#: The default δ if the number of rows is private.
-PRIVATE_DELTA = 1e-9
 #: The seed of the example sets from which a plan expects its visits. It is not that of
 #: any run.
 EXAMPLE_SEED = 20_250_503
-#: The number of rows that is assumed if the number of rows is private.
-EXPECTED_ROWS = 1000
 #: Computing a slope takes as long as multiplying about this many numbers.
 SLOPE_ENTRIES = 8
 
@@ -359,33 +358,6 @@ class Fit:
     plan: Plan
 
 
-def check_budget_types(epsilon: Any, delta: Any) -> None:
-    """Raise if ε or δ is not a number (δ may be None), or if ε is not positive."""
-    for name, value in (("epsilon", epsilon), ("delta", delta)):
-        check(
-            isinstance(value, Real) or (value is None and name == "delta"),
-            f"{name} must be a number, got {value!r}.",
-        )
-    check(epsilon > 0, f"epsilon must be positive, got {epsilon}.")
-
-
-def check_budget(epsilon: float, delta: float, n_rows: float | None) -> None:
-    """Raise if a budget is meaningless: if ε ≤ 0, δ ≤ 0 or δ ≥ 1/n.
-
-    If the number of rows is private (None), n is `EXPECTED_ROWS`.
-    """
-    check_budget_types(epsilon, delta)
-    limit = f"below {1.0 / EXPECTED_ROWS:g} if the number of rows is private"
-    if n_rows is not None:
-        check(n_rows >= 1, f"n_rows must be at least 1, got {n_rows}.")
-        limit = f"below 1/n_rows = {1.0 / n_rows:.3g}"
-    check(
-        0 < delta < 1.0 / (n_rows or EXPECTED_ROWS),
-        f"delta must be positive and {limit}, got {delta}. "
-        "A larger delta would allow a mechanism that publishes random records.",
-    )
-
-
 def check_calibration(calibration: Any, epsilon: float, delta: float) -> None:
     """Raise if the calibration is unknown, or if Theorem 4.1 does not cover ε."""
     check(
@@ -403,17 +375,6 @@ def check_record_unit(record: PrivacyRecord, layout: Layout) -> None:
         f"The privacy record must have the unit of the schema, {layout.unit}, got "
         f"{record.unit}.",
     )
-
-
-def default_delta(n_rows: float | None) -> float:
-    """Return the default δ, which is min(1e-6, 1/(10 n)) for n rows.
-
-    If the number of rows is private (None), δ must not depend on it, because δ is fixed
-    before the number is released. In that case δ is `PRIVATE_DELTA`, which satisfies
-    δ ≤ 1/(10 n) for up to a hundred million rows. At ε = 1 this requires 1.3 times as
-    much noise as δ = 1e-6 does.
-    """
-    return PRIVATE_DELTA if n_rows is None else min(1e-6, 0.1 / max(n_rows, 1.0))
 
 
 def run(

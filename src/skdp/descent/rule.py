@@ -19,10 +19,11 @@ from scipy.special import lambertw
 from skdp.descent import algorithm1, bounds, eso_bounds, samplings, smoothness
 from skdp.descent.geometry import RESIDUAL, USUAL_SCALE, Diagonal, Geometry
 from skdp.descent.matrix import InterceptOnly, Matrix, make_prior
-from skdp.descent.plan import Plan, check_budget, default_delta, expect_visits
+from skdp.descent.plan import Plan, expect_visits
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
 from skdp.privacy import accountant, queries
+from skdp.privacy.budget import check_budget, default_delta
 from skdp.privacy.visits import visit_gradients
 from skdp.schema import IntArray, Layout, check, check_integer
 

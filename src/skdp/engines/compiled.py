@@ -405,13 +405,15 @@ class Programs(NamedTuple):
     """The kernel programs of all chunks, which add up some coordinates.
 
     `slots` and `worth` are those of the coordinates, as in `Slots`. The fields
-    `columns` to `bounds` of a `kernels.SweepJob` are in `words`.
+    `columns` to `bounds` of a `kernels.SweepJob` are in `words`. A row has about
+    `entries` entries in the columns that both programs read.
     """
 
     slots: IntArray
     worth: IntArray
     arrays: tuple[Any, ...]
     words: tuple[int, ...]
+    entries: int
 
 
 class Workspace(NamedTuple):
@@ -524,8 +526,7 @@ class CompiledEngine:
             *words,
         )
         totals[:] = 0
-        entries = units.shape[1] * (16 + len(changed) + len(at))
-        self._threads.sweep(job, entries)
+        self._threads.sweep(job, units.shape[1] * (16 + programs.entries))
         if kept_margins:
             self._weights = asked
         found = totals[:, :, programs.slots]
@@ -595,6 +596,10 @@ class CompiledEngine:
         starts = ends - [len(lines) for lines in found]
         programs = np.concatenate([np.zeros((0, 5), np.int64), *found])
         kernels.compile_columns(programs[:, kernels.KIND].tolist())
+        # A row has one entry in a category, however many levels that has. Counting the
+        # levels would wake threads for sweeps that take less time than waking them.
+        many = np.isin(programs[:, kernels.KIND], (kernels.MATRIX, kernels.SPARSE))
+        entries = np.where(many, programs[:, kernels.WIDTH], 1).sum()
         bounds = np.stack([starts, ends], axis=1).reshape(-1, 4)
         if len(self._known_programs) >= KNOWN_PROGRAMS:
             self._known_programs.clear()
@@ -607,6 +612,7 @@ class CompiledEngine:
                 programs.ctypes.data,
                 bounds.ctypes.data,
             ),
+            entries=int(entries) // max(1, len(self._rows)),
         )
         return self._known_programs[key]
 

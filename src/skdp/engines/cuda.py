@@ -22,7 +22,7 @@ from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray, Layout
 from skdp.schema.schema import Group
 
-# ---- Compile the kernels of ``cuda.cu`` and call them
+# ---- Compile the kernels of ``cuda_kernels.cu`` and call them
 
 
 #: Number of threads per block, and number of blocks per processor of the GPU.
@@ -476,9 +476,9 @@ class Products:
 # does not fit into the GPU's memory, each step copies the rest of it in pieces.
 #
 # If a table has only single numbers and categories, the loss has one output, and rows
-# do not belong to persons, one kernel of ``cuda.cu`` does all the work of a step.
-# Otherwise, or if there are too many columns or categories for this kernel, tiles of
-# rows are expanded to matrices of integers, whose products are exact in double
+# do not belong to persons, one kernel of ``cuda_kernels.cu`` does all the work of a
+# step. Otherwise, or if there are too many columns or categories for this kernel, tiles
+# of rows are expanded to matrices of integers, whose products are exact in double
 # precision. Gram matrices and caps have kernels of their own (``cuda.py``), or use
 # tiles too.
 

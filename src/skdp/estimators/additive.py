@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, TypeVar
 
 import numpy as np
+from scipy.special import softmax
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.descent.curves import check_choices, find_auto_columns
-from skdp.descent.matrix import fill_gram
+from skdp.descent.geometry import estimate_variance, one_thread
+from skdp.descent.matrix import Space, fill_gram
 from skdp.descent.plan import Plan
 from skdp.estimators.classifiers import LogisticRegression
 from skdp.estimators.effects import list_terms, make_frame, make_pairs_frame
@@ -21,13 +24,18 @@ from skdp.estimators.regressors import (
     PoissonRegressor,
     PrivateRegressor,
 )
+from skdp.estimators.standard_errors import MOST_COORDINATES
 from skdp.estimators.summary import TermLine
+from skdp.inference.covariances import UNEXPLAINED, find_obstacle, recall_run
+from skdp.inference.variances import solve_recursion
 from skdp.models.losses import Loss
 from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.mechanism import Released
 from skdp.privacy.queries import GramPattern, Kind
 from skdp.schema import (
     Categorical,
     FloatArray,
+    IntArray,
     Layout,
     Numeric,
     Pair,
@@ -155,11 +163,133 @@ def _place_knots(column: Any, part: Any) -> FloatArray:
     return hats[:, :-1]
 
 
+# ---- Shrink bends and interactions by what errors explain
+#
+# A curve is a line and a bend. A pair has an interaction beside what its two columns
+# explain. Where the truth has neither, the released weights show errors alone, from
+# noise and from sampling, and the size of such errors is known. So each bend and each
+# interaction is multiplied by 1 - (expected square of its errors)/(its square), or by 0
+# if that is negative, where squares are averaged over the rows (James and Stein). Lines
+# and categories stay as they are, so an additive model of a table without bends comes
+# close to the linear model. All of this is post-processing.
+#
+# Raw weights of a pair also carry a part of its columns' effects. Therefore only the
+# interaction is shrunk, which is orthogonal to them.
+
+
+#: Directions in which noise hides how much rows vary count as if the true Gram matrix
+#: had this share of the metric there. The steps moved along them by true gradients.
+LEAST_SHARE = 0.15
+
+
+def shrink_terms(model: Any, shares: FloatArray | None) -> FloatArray:
+    """Return the weights (d, k) after bends and interactions were shrunk.
+
+    `shares` are those of `estimate_shares`. Bends and interactions have a mean of zero
+    over the rows, so the average margin stays as it is. Without noise nothing is
+    shrunk, so that the weights are those of the optimum.
+    """
+    plan, weights = model.plan_, np.asarray(model.weights_)
+    if (
+        not isinstance(plan, Plan)
+        or plan.epsilon == math.inf
+        or shares is None
+        or weights.size > MOST_COORDINATES
+        or find_obstacle(plan) is not None
+    ):
+        return weights
+    purifying = make_purifying_matrix(model.schema_, plan.layout, shares)
+    terms = list(_list_shrinkable(model.schema_, plan.layout, shares, purifying))
+    if not terms:
+        return weights
+    space, histogram, noise_std = recall_run(plan, model.privacy_.transcript)
+    with one_thread(weights.size):
+        roots = _find_error_roots(plan, space, weights, histogram, noise_std)
+    result = weights.copy()
+    for at, part in terms:
+        seen = np.clip(shares[at], 0.0, None)
+        effects = part @ weights
+        square = float(seen @ np.square(effects).sum(axis=1))
+        errors = sum(np.square(part @ root).sum(axis=1) for root in roots)
+        kept = max(0.0, 1.0 - float(seen @ errors) / square) if square > 0 else 0.0
+        result[at] -= (1.0 - kept) * effects
+    return result
+
+
+def _list_shrinkable(
+    schema: Schema, layout: Layout, shares: FloatArray, purifying: FloatArray
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Yield the coordinates of each bend and interaction, and the map (m, d) to it.
+
+    The map is from weights to the values of the bend at the knots, or of the
+    interaction at the cells. Taking these values off the weights removes it.
+    """
+    groups = {group.name: group for group in layout.groups}
+    for name, group in groups.items():
+        column, at = schema.columns.get(name), group.coordinates
+        if isinstance(column, Pair):
+            mains = (groups[column.first].kind, groups[column.second].kind)
+            if all(kind in ("code", "hats") for kind in mains):
+                yield at, purifying[at]
+        elif isinstance(column, Numeric) and (column.n_knots or 0) > 2:
+            n = column.n_knots or 0
+            line = np.stack([np.ones(n), column.place_knots()], axis=1)
+            seen = np.maximum(shares[at[:n]], 1e-6)[:, None]
+            # What is left of the heights after the best line over the rows.
+            fitted = line @ np.linalg.solve(line.T @ (seen * line), (seen * line).T)
+            yield at[:n], purifying[at[:n]] - fitted @ purifying[at[:n]]
+
+
+def _find_error_roots(
+    plan: Plan,
+    space: Space,
+    weights: FloatArray,
+    histogram: Released | None,
+    noise_std: float,
+) -> list[FloatArray]:
+    """Return a root R (d, d) of the covariance R Rᵀ of the weights of each output.
+
+    It is that of `skdp.inference.covariances`, but with the curvature of the loss at
+    the constant model from which the run started. At fitted probabilities near 0 and 1,
+    the curvature would be so small that errors explain every effect.
+    """
+    inverse = space.white.root.T @ space.white.vectors  # from whitened directions
+    share = np.clip(space.white.share, LEAST_SHARE, 1.0)
+    roots = []
+    for curvature, spread in _find_spreads(plan, space, weights, histogram):
+        forces = np.clip(curvature * share, 0.0, plan.loss.curvature)
+        noise, response = solve_recursion(
+            forces, plan.loss.curvature, space.pull, plan.average(plan.n_steps)
+        )
+        variances = noise_std**2 * noise + spread * share * response**2 / plan.n_rows
+        roots.append(inverse * np.sqrt(variances))
+    return roots
+
+
+def _find_spreads(
+    plan: Plan, space: Space, weights: FloatArray, histogram: Released | None
+) -> list[tuple[float, float]]:
+    """Return the curvature of the loss and the variance of slopes, for each output."""
+    start = space.start[-1]
+    if plan.loss.n_classes:
+        margins = start if len(start) > 1 else np.array([0.0, start[0]])
+        chances = softmax(margins)[-len(start) :]
+        return [(float(p * (1.0 - p)),) * 2 for p in chances]
+    assert histogram is not None  # which find_obstacle requires
+    variance, doubt = estimate_variance(histogram, plan.n_rows)
+    if plan.loss.target_law == "poisson":
+        # Counts are on a scale from 0 to 1, and the histogram on one from -1 to 1.
+        return [(math.exp(float(start[0])), max(variance, doubt, 1e-6) / 4.0)]
+    explained = float(space.estimate_margins(weights)[1][0, 0])
+    return [(1.0, max(variance - explained, UNEXPLAINED * variance, doubt, 1e-6))]
+
+
 # ---- Define additive models, which have curves for numbers and surfaces for pairs
 
 
 #: Largest number of coordinates for which an additive model releases a Gram matrix.
 MATRIX_LIMIT = 4000
+Init = TypeVar("Init", bound=Callable[..., None])
 #: The linear model whose loss an additive regressor uses, by the name of the loss.
 REGRESSORS: dict[str, type[PrivateRegressor]] = {
     "squared": LinearRegression,
@@ -168,22 +298,39 @@ REGRESSORS: dict[str, type[PrivateRegressor]] = {
 }
 
 
+def show_parameters(inner: Callable[..., None]) -> Callable[[Init], Init]:
+    """Let an ``__init__`` with ``**parameters`` show those of the one that it calls.
+
+    scikit-learn reads names and defaults from the signature, to clone a model and to
+    print what was changed.
+    """
+
+    def add(init: Init) -> Init:
+        own = [*inspect.signature(init).parameters.values()]
+        names = {one.name for one in own}
+        more = inspect.signature(inner).parameters.values()
+        own[-1:] = [one for one in more if one.name not in names]
+        changed: Any = init
+        changed.__signature__ = inspect.Signature(own)
+        return init
+
+    return add
+
+
 class AdditiveMixin(PrivateLinearModel):
     """Model numeric columns by curves instead of lines, and pairs by surfaces."""
 
+    @show_parameters(PrivateLinearModel.__init__)
     def __init__(self, *, knots: Any = "auto", pairs: Any = "auto", **parameters: Any):
         super().__init__(**parameters)
         self.knots = knots
         self.pairs = pairs
 
-    @classmethod
-    def _get_param_names(cls) -> list[str]:
-        # scikit-learn reads only one signature, and ``**parameters`` has no names.
-        own = super()._get_param_names()
-        return sorted({*own, *PrivateLinearModel._get_param_names(), "knots", "pairs"})
-
     def _derive(self) -> None:
         self._known_shares = estimate_shares(self)
+        self._run_weights = self.weights_
+        named = hasattr(self, "feature_names_in_")
+        self._set_fitted(shrink_terms(self, self._known_shares), self.schema_, named)
 
     @property
     def _shares(self) -> FloatArray | None:
@@ -345,6 +492,7 @@ class AdditiveRegressor(AdditiveMixin, PrivateRegressor):
     short_name = "additive-regressor"
     title = "Additive model of a number"
 
+    @show_parameters(AdditiveMixin.__init__)
     def __init__(self, *, loss: str = "squared", **parameters: Any) -> None:
         super().__init__(**parameters)
         self.loss = loss

@@ -419,10 +419,13 @@ def _find_end_effects(
     """
     reach = ((np.array(column.inner) - middle) * column.span)[:, None]
     found = [np.vstack([reach * effects[:1], effects[1:]])]
-    return found + [
-        None if std is None else np.vstack([np.abs(reach) * std[:1], std[1:]])
-        for std in stds
-    ]
+
+    def stretch(std: FloatArray) -> FloatArray:
+        # If all rows seem to be at one end, its effect is 0, even if none can be told.
+        known = np.where(reach == 0, 0.0, std[:1])
+        return np.vstack([np.abs(reach) * known, std[1:]])
+
+    return found + [None if std is None else stretch(std) for std in stds]
 
 
 def _list_places(column: Numeric | Categorical) -> tuple[Any, ...]:

@@ -183,6 +183,8 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
     _exposed: bool = False
     #: What a look found, or None if there was none.
     profile_: Profile | None = None
+    #: The weights with which the run ended, if the model then changed them.
+    _run_weights: FloatArray | None = None
     #: Standard errors, or the reason why there are none; None before first use.
     _errors: StandardErrors | str | None
 
@@ -598,6 +600,7 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
     ) -> Plan:
         """Make the plan from public facts and the remaining budget."""
         layout = schema.layout(self.fit_intercept)
+        geometry = self._choose_geometry(layout)
         return make_plan(
             layout,
             self._loss(schema),
@@ -611,7 +614,7 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
             alpha=self.alpha,
             l1_ratio=self.l1_ratio,
             sampling=self.sampling,
-            geometry=self._choose_geometry(layout),
+            geometry=geometry,
             n_steps=self.n_steps,
             calibration=self.calibration,
         )

@@ -8,7 +8,8 @@ from public facts and released sums, so they cost no further budget. There is a 
 if
 
 - the plan fits only a constant, because there are too few rows for the budget;
-- the released counts of the classes add up to far less than the number of rows;
+- the released counts of the classes add up to far less than the number of rows, or a
+  look at a text file shows many rows without a target;
 - a look shows that a number's range misses the rows, or the released Gram matrix shows
   a mistake in the schema (the matrix contains the mean and mean square of every number
   and the count of every level);
@@ -59,6 +60,12 @@ AT_END, AT_DEFAULT, STILL = 0.02, 0.008, 0.0008
 #: causes any doubt in a fit is at most this. SURELY: smallest number of standard
 #: deviations of the noise that counts as a real difference.
 FALSE_ALARM, SURELY = 1e-3, 4.0
+#: LIKELY: standard deviations of the noise by which a share may miss one. At ε = 1 and
+#: 2,000 rows, a range that misses the rows is then found in nine of ten fits.
+LIKELY = 2.0
+#: TORN: share of the rows of a text file without a known target, above which its lines
+#: may not be records.
+TORN = 0.05
 #: Allowance for the rounding of cells to the grid.
 EXACT = 1e-6
 #: Largest number of sentences in a warning. The others are only counted.
@@ -145,9 +152,11 @@ def _is_nearly_all(share: float, noise: float) -> bool:
     """Return whether a noisy share may be one, and is surely more than a half.
 
     Shares are divided by a noisy number of rows, so they have more noise than `noise`.
+    In good columns four of five rows may be at an end, such as those that stand for
+    "never". So a share must be close to one.
     """
-    room = SURELY * noise
-    return share > 1.0 - max(AT_END, room) and share - room > 0.5
+    close = share > 1.0 - max(AT_END, LIKELY * noise)
+    return close and share - SURELY * noise > 0.5
 
 
 def warn_of_doubts(said: list[str]) -> None:
@@ -209,12 +218,25 @@ def _doubt_levels(group: Group, column: Any, found: _Sums) -> str | None:
     noise = float(np.diag(found.noise)[group.coordinates].max())
     wide = noise * math.sqrt(group.width)
     known = float(shares.sum())
+    # In another encoding than its own, a level with letters beyond ASCII never matches.
+    strange = [
+        level
+        for level, share in zip(getattr(column, "levels", ()), shares, strict=False)
+        if isinstance(level, str)
+        and not level.isascii()
+        and found.is_negligible(float(share), noise, AT_END)
+    ]
+    encoding = (
+        "the encoding of the file, as in skdp.tables.CSV(path, encoding='latin-1') or "
+        "--encoding."
+    )
     if isinstance(column, Categorical):
         room = found.surely * math.hypot(wide, found.count_noise)
         if known + room < EXPECTED:
+            more = f", and {encoding}" if strange else "."
             return (
                 f"only about {max(0.0, known):.0%} of the cells match its levels, and "
-                "the others are ignored. Check how the levels are written."
+                f"the others are ignored. Check how the levels are written{more}"
             )
         if column.other is not None:
             listed = known - float(shares[column.default_code])
@@ -228,14 +250,8 @@ def _doubt_levels(group: Group, column: Any, found: _Sums) -> str | None:
         1.0 - float(shares[most]), noise, AT_END
     ):
         return f"(nearly) all rows have {group.labels[most]!r}."
-    # In another encoding than its own, a level with such letters never matches.
-    for level, share in zip(getattr(column, "levels", ()), shares, strict=False):
-        odd = isinstance(level, str) and not level.isascii()
-        if odd and found.is_negligible(float(share), noise, AT_END):
-            return (
-                f"(nearly) no row has {level!r}. Check the encoding of the file, as in "
-                "skdp.tables.CSV(path, encoding='latin-1') or --encoding."
-            )
+    if strange:
+        return f"(nearly) no row has {strange[0]!r}. Check {encoding}"
     return None
 
 
@@ -311,29 +327,77 @@ def _doubt_spread(group: Group, column: Any, found: _Sums) -> str | None:
 
 
 class UnknownLabelsWarning(UserWarning):
-    """Released counts show that most labels are not among the classes."""
+    """Released counts show that most labels are not among the classes.
+
+    Or that many rows of a text file have no target, as if quoted cells held line ends.
+    """
 
 
 def describe_unknown_labels(model: Any) -> str | None:
-    """Return a sentence if the released class counts cover less than half of the rows.
+    """Return a sentence if released sums show that too few rows have a known target.
 
-    Weighted fits are not checked, because a weight of zero excludes a row on purpose.
+    The released class counts must cover half of the rows. In a text file nearly all
+    rows must have a target, because a line end in a quoted cell makes two rows of one,
+    of which at least one has none. Weighted fits are not checked, because a weight of
+    zero excludes a row on purpose.
     """
-    levels = () if model._weighted else getattr(model, "classes_", ())
-    for released in model.privacy_.transcript:
-        if released.kind != Kind.CLASS_COUNTS or len(released.values) != len(levels):
-            continue
-        rows, counted = model.plan_.n_rows, float(released.values.sum())
-        noise = float(np.max(released.noise_std)) * math.sqrt(len(levels))
-        if counted + SURELY * noise < EXPECTED * rows:
-            share = max(0.0, counted) / rows
-            return (
-                "The released counts of the classes add up to about "
-                f"{share:.0%} of {rows:,} {model.plan_.layout.counted}. Most labels "
-                "are not among the classes and are ignored. Check how they are written "
-                "('no' is not 'No', 0 is not 'no'), and that the file is UTF-8."
-            )
+    if model._weighted:
+        return None
+    lines = _explain_lines(_FITTED_TO.get(model, lambda: None)())
+    unknown, noise, row_noise = _find_unknown_targets(model)
+    if hasattr(model, "classes_") and 1.0 - unknown + SURELY * noise < EXPECTED:
+        rows = f"{model.plan_.n_rows:,} {model.plan_.layout.counted}"
+        return (
+            "The released counts of the classes add up to about "
+            f"{max(0.0, 1.0 - unknown):.0%} of {rows}. Most labels are not among the "
+            "classes and are ignored. Check how they are written ('no' is not 'No', 0 "
+            "is not 'no'), and that the file is UTF-8." + (f" {lines}" if lines else "")
+        )
+    if lines and unknown - SURELY * math.hypot(noise, row_noise) > TORN:
+        what = "targets" if hasattr(model, "classes_") else "cells of each column"
+        return f"About {unknown:.0%} of the {what} are missing or unknown. {lines}"
     return None
+
+
+def _find_unknown_targets(model: Any) -> tuple[float, float, float]:
+    """Return the released share of rows without a known target.
+
+    Then follow its noise, and the noise of the number of rows, relative to it. A
+    missing number as a target counts as another number, so for numbers the share is
+    that of the column with the fewest missing cells.
+    """
+    if isinstance(model.plan_, dict):  # a plan of another solver
+        return 0.0, 0.0, 0.0
+    rows, levels = model.plan_.n_rows, getattr(model, "classes_", ())
+    profile, row_noise = model.profile_, 0.0
+    if profile is not None and "" in profile.numbers:
+        shares = [
+            (found.get("missing"), found.error)
+            for name, found in profile.numbers.items()
+            if name
+        ]
+        shares += [
+            (float(found.values[-1]), found.error) for found in profile.levels.values()
+        ]
+        return (*min(shares, default=(0.0, 0.0)), 0.0)
+    for released in model.privacy_.transcript:
+        if released.kind in (Kind.LOOK, Kind.ROW_COUNT):
+            row_noise = float(np.max(released.noise_std)) / rows
+        if released.kind == Kind.CLASS_COUNTS and len(released.values) == len(levels):
+            noise = float(np.max(released.noise_std)) * math.sqrt(len(levels))
+            known = float(released.values.sum()) / rows
+            return 1.0 - known, noise / rows, row_noise
+    return 0.0, 0.0, 0.0
+
+
+def _explain_lines(table: Any) -> str:
+    """Return what to do if quoted cells of a table hold line ends, or nothing."""
+    if not readers.is_text_file(table) or getattr(table, "multiline", False):
+        return ""
+    return (
+        "If quoted cells of the file hold line ends, each of its lines counts as a "
+        "row: use --multiline, or skdp.tables.CSV(path, multiline=True)."
+    )
 
 
 def warn_if_labels_unknown(model: Any) -> None:
@@ -396,8 +460,7 @@ def remember_table(model: Any, table: Any) -> None:
     """Remember which table a model was fitted to, without keeping the table alive."""
     _FITTED_TO.pop(model, None)
     if isinstance(table, (str, PathLike)):
-        path = str(table)
-        _FITTED_TO[model] = lambda: path
+        _FITTED_TO[model] = lambda: table
         return
     try:
         _FITTED_TO[model] = ref(table)
@@ -449,11 +512,9 @@ class ScoreMixin:
 def _warn_if_training(model: Any, table: Any) -> None:
     """Warn, once per fit, if the model was fitted to this table."""
     fitted_to = _FITTED_TO.get(model, lambda: None)()
-    if isinstance(table, PathLike):
-        table = str(table)
     same = fitted_to is table
-    if isinstance(fitted_to, str) and isinstance(table, str):
-        same = fitted_to == table
+    if isinstance(fitted_to, (str, PathLike)) and isinstance(table, (str, PathLike)):
+        same = str(fitted_to) == str(table)
     if fitted_to is None or not same:
         return
     del _FITTED_TO[model]

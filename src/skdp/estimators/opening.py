@@ -21,12 +21,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import DataConversionWarning
 
-from skdp.descent.plan import (
-    check_budget,
-    check_budget_types,
-    check_calibration,
-    default_delta,
-)
+from skdp.descent.plan import check_calibration
 from skdp.descent.plan_files import plan_digest
 from skdp.engines.choice import MakeEngine, is_dask, place_table
 from skdp.estimators.other_solvers import OWN
@@ -34,7 +29,12 @@ from skdp.estimators.progress import show_work
 from skdp.estimators.weights import scale_class_weights
 from skdp.ledger import Ledger, refuse_unpaid
 from skdp.privacy import discovery
-from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.budget import (
+    PrivacyRecord,
+    check_budget,
+    check_budget_types,
+    default_delta,
+)
 from skdp.privacy.encoding import Records
 from skdp.privacy.persons import RowCounts
 from skdp.privacy.randomness import Randomness

@@ -21,7 +21,8 @@ from skdp.schema import Schema, check, toml_files
 #: What a plan says of a look that comes before it is carried out.
 LOOK_COMES = (
     f"look: first, for {LOOK_SHARE:.0%} of the budget at most, noisy histograms of all "
-    "columns find the number of rows and the part of each range that they fill"
+    "columns find the number of rows and the part of each range that they fill (more "
+    "for a numeric target, if rows turn out to be too few to find what it fills)"
 )
 
 
@@ -79,6 +80,12 @@ def plan(
     check(
         model in ESTIMATORS,
         f"model must be one of {sorted(ESTIMATORS)}, got {model!r}.",
+    )
+    check(
+        not hasattr(schema, "get_params"),
+        "The first argument of skdp.plan must be a schema, and model= names the "
+        "estimator, as in skdp.plan(schema, 10_000, model='linear'). Got "
+        f"{type(schema).__name__}.",
     )
     described = toml_files.accept_schema(schema)
     if described is None:

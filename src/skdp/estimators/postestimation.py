@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import expit, ndtr, ndtri
@@ -24,11 +24,13 @@ from skdp.estimators.standard_errors import (
     compute_class_effects,
     find_computed,
     find_reference_rows,
+    find_run_weights,
     find_uncertainty,
     make_unit_matrices,
 )
 from skdp.estimators.summary import INTERCEPT, format_cell
 from skdp.inference.covariances import Uncertainty
+from skdp.inference.variances import Z
 from skdp.schema import Categorical, FloatArray, InputError, Product, Schema, check
 from skdp.tables.readers import import_library
 
@@ -91,6 +93,10 @@ class Estimates:
 
     #: The name of the estimates in print and in frames.
     head: ClassVar[str] = "coef"
+
+    def summary(self) -> Self:
+        """Return these estimates, whose print is their summary, as in statsmodels."""
+        return self
 
     def _list_heads(self, alpha: float) -> tuple[str, ...]:
         ends = f"[{alpha / 2:.4g}", f"{1 - alpha / 2:.4g}]"
@@ -471,6 +477,8 @@ class ResultsMixin:
         linear = middle + scale * (X @ self.weights_[:, 0])
         unique, places = np.unique(X, axis=0, return_inverse=True)
         std = found.find_std(scale * unique)[places.ravel()]
+        moved = self.weights_ - find_run_weights(self)  # by shrinking after the run
+        std = std + np.abs(scale * (X @ moved[:, 0])) / Z
         first, _ = _find_slopes(self.link, linear)
         normal = self.plan_.loss.target_law == "normal"
         return Predictions(

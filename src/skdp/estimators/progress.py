@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from skdp.descent.algorithm1 import Step
-from skdp.descent.plan import Plan, default_delta
+from skdp.descent.plan import Plan
+from skdp.privacy.budget import default_delta
 
 STYLE = "font-family:sans-serif;font-size:0.9em;margin:0.5em 0 0 0.3em;max-width:60em"
 

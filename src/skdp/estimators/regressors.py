@@ -36,8 +36,8 @@ def check_numeric_target(target: Target) -> Numeric:
         and target.knots is None
         and not target.indicator,
         "A regressor needs a target with scale='linear' and without bins, knots or "
-        "indicator, "
-        f"got {target}.",
+        f"indicator, got {target}. To model a logarithm, put it into the table as a "
+        "column.",
     )
     return target
 

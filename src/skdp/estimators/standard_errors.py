@@ -19,6 +19,7 @@ from skdp.estimators.predict import centre_categories, convert_to_user_units
 from skdp.estimators.weights import make_weighting
 from skdp.inference import covariances
 from skdp.inference.covariances import Uncertainty
+from skdp.inference.variances import Z
 from skdp.schema import FloatArray, Layout, Pair, check
 from skdp.typed_files import Form
 
@@ -113,11 +114,17 @@ def find_uncertainty(model: Any) -> Uncertainty | str:
     return covariances.estimate(
         plan,
         transcript,
-        model.weights_,
+        find_run_weights(model),
         weighting=weighting,
         count_unit=one,
         looked=model.profile_ is not None,
     )
+
+
+def find_run_weights(model: Any) -> FloatArray:
+    """Return the weights (d, k) with which the run of a fitted model ended."""
+    known = model._run_weights
+    return np.asarray(model.weights_ if known is None else known)
 
 
 def compute_standard_errors(model: Any) -> StandardErrors | str:
@@ -135,15 +142,19 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
         return whole
 
     fixed = find_reference_rows(model)[:, None]
+    # Errors are those of the run. If terms were shrunk after it, intervals around the
+    # new effects are made so wide that they contain the intervals of the run.
+    moved = model.weights_ - find_run_weights(model)
+    room, effects_room = (np.abs(matrix @ moved) / Z for matrix in (plain, contrasts))
     return StandardErrors(
         noise_std=spread(errors.noise_std),
-        std=spread(errors.std),
+        std=spread(errors.std) + room,
         effects=compute_class_effects(model),
         effects_noise_std=np.where(fixed, 0.0, spread(errors.contrasts_noise_std)),
         effects_sampling_std=np.where(
             fixed, 0.0, spread(errors.contrasts_sampling_std)
         ),
-        effects_std=np.where(fixed, 0.0, spread(errors.contrasts_std)),
+        effects_std=np.where(fixed, 0.0, spread(errors.contrasts_std) + effects_room),
     )
 
 

@@ -636,6 +636,11 @@ def note_units(model: Any) -> Iterator[str]:
             f"{named}{others}: per unit of log(1 + value - low), where low is the "
             "lower end of the range."
         )
+    if any(g.kind == "dense" and g.labels[-1] == f"{g.name}?" for g in groups):
+        yield (
+            "A name with a question mark is the effect of a missing cell, compared "
+            "with a cell at the lower end of the range."
+        )
 
 
 def note_hidden(model: Any) -> Iterator[str]:

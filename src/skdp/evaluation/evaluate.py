@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.descent.plan import EXPECTED_ROWS
 from skdp.estimators.fit import PrivateLinearModel
 from skdp.estimators.opening import OpenedTable, PrivacyRequest, reserve_budget
 from skdp.estimators.progress import show_work
@@ -38,7 +37,7 @@ from skdp.evaluation.uncertainty import (
     score_calibration,
 )
 from skdp.privacy import accountant
-from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.budget import EXPECTED_ROWS, PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import release
 from skdp.privacy.queries import Neighbours, count_changes

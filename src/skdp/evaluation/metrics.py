@@ -386,7 +386,7 @@ def compute_precision(counts: Counts, n: Any, scale: Scale) -> Any:
 
 def estimate_precision_error(counts: Counts, n: Any, scale: Scale) -> float:
     """Return the standard error of the precision."""
-    return _combine(_estimate_share_error(*_list_precisions(counts)))
+    return _average_errors(_estimate_share_error(*_list_precisions(counts)))
 
 
 def compute_recall(counts: Counts, n: Any, scale: Scale) -> Any:
@@ -400,7 +400,7 @@ def compute_recall(counts: Counts, n: Any, scale: Scale) -> Any:
 
 def estimate_recall_error(counts: Counts, n: Any, scale: Scale) -> float:
     """Return the standard error of the recall."""
-    return _combine(_estimate_share_error(*_list_recalls(counts)))
+    return _average_errors(_estimate_share_error(*_list_recalls(counts)))
 
 
 def compute_balanced_accuracy(counts: Counts, n: Any, scale: Scale) -> Any:
@@ -432,10 +432,10 @@ def estimate_f1_error(counts: Counts, n: Any, scale: Scale) -> float:
     right, predicted, rows = _list_shares(counts)
     either = predicted + rows - right
     share = np.clip(_find_proportion(right, either), 0.0, 1.0)
-    return _combine(2 / (1 + share) ** 2 * _estimate_share_error(share, either))
+    return _average_errors(2 / (1 + share) ** 2 * _estimate_share_error(share, either))
 
 
-def _combine(errors: FloatArray) -> float:
+def _average_errors(errors: FloatArray) -> float:
     """Return the standard error of class 1 or, with more classes, of the mean share.
 
     The same row may be in the shares of two classes, so errors may be dependent. For

@@ -14,7 +14,6 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.descent.plan import EXPECTED_ROWS
 from skdp.estimators.fit import PrivateLinearModel
 from skdp.estimators.fit_warnings import (
     ConstantModelWarning,
@@ -44,7 +43,7 @@ from skdp.evaluation.metrics import (
     list_metrics,
 )
 from skdp.privacy import accountant
-from skdp.privacy.budget import Event, PrivacyRecord
+from skdp.privacy.budget import EXPECTED_ROWS, Event, PrivacyRecord
 from skdp.privacy.queries import Neighbours
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import (

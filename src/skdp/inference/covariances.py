@@ -545,6 +545,42 @@ def find_obstacle(plan: Plan) -> str | None:
     return None
 
 
+def recall_run(
+    plan: Plan, transcript: Sequence[Released]
+) -> tuple[Space, Released | None, float]:
+    """Return the metric of a run, its histogram of the target, and its noise.
+
+    The noise is the standard deviation of a step's noise, divided by the number of
+    rows. The plan has the geometry `Matrix`. Releases before the run may come first in
+    the transcript.
+    """
+    geometry = plan.geometry
+    assert isinstance(geometry, Matrix)
+    first = _locate_gram(plan, geometry, transcript)
+    histogram = transcript[first + 1] if geometry.target_share > 0 else None
+    found = None
+    if histogram is not None:
+        found = fit_constant(histogram, plan.loss, plan.n_rows)
+    pattern = queries.GramPattern.of(plan.layout, plan.neighbours, centred=True)
+    space = geometry.make_space(
+        plan.layout, plan.loss, pattern, plan.n_rows, transcript[first], found
+    )
+    step = transcript[first + (geometry.target_share > 0) + plan.n_steps]
+    return space, histogram, float(np.max(step.noise_std)) / plan.n_rows
+
+
+def find_gram(plan: Plan, transcript: Sequence[Released]) -> Released:
+    """Return the released Gram matrix of a run."""
+    assert isinstance(plan.geometry, Matrix)
+    return transcript[_locate_gram(plan, plan.geometry, transcript)]
+
+
+def _locate_gram(plan: Plan, geometry: Matrix, transcript: Sequence[Released]) -> int:
+    """Return the place of the Gram matrix, with which the releases of the run start."""
+    after = plan.n_steps + (geometry.target_share > 0) + (geometry.level_share > 0)
+    return len(transcript) - 1 - after
+
+
 def estimate(
     plan: Plan,
     transcript: Sequence[Released],
@@ -582,23 +618,14 @@ def estimate(
     weighting = weighting or Weighting.equal()
     geometry = plan.geometry
     assert isinstance(geometry, Matrix)
-    last = len(transcript) - 1 - (geometry.level_share > 0)  # the last step
-    first = last - plan.n_steps - (geometry.target_share > 0)
+    space, histogram, noise_std = recall_run(plan, transcript)
     pattern = queries.GramPattern.of(plan.layout, plan.neighbours, centred=True)
-    histogram = transcript[first + 1] if geometry.target_share > 0 else None
-    found = None
-    if histogram is not None:
-        found = fit_constant(histogram, plan.loss, plan.n_rows)
-    space = geometry.make_space(
-        plan.layout, plan.loss, pattern, plan.n_rows, transcript[first], found
-    )
     gram = variances.ReleasedGram(
         layout=plan.layout,
         pattern=pattern,
-        released=transcript[first] if exact is None else exact,
+        released=find_gram(plan, transcript) if exact is None else exact,
         n_rows=plan.n_rows,
     )
-    noise_std = float(np.max(transcript[last].noise_std)) / plan.n_rows
     known = slopes.estimate_moments(
         gram.layout, gram.pattern, gram.released, gram.n_rows
     )

@@ -1,9 +1,8 @@
 """Keep the total privacy budget of a table in a file on disk.
 
-The module `ledger` states the privacy guarantee and `ceiling` proves it. `entries`
-defines the entries of a ledger, `log` stores them on disk, and `totals` adds them up.
-`reservations` replaces reserved amounts by what was really spent. `digests` identifies
-the run that an entry paid for.
+The module `ledger` states the privacy guarantee, adds up entries, and replaces what was
+reserved by what was really spent. `ceiling` proves the guarantee. `log` defines the
+entries and stores them on disk. `digests` identifies the run that an entry paid for.
 """
 
 from skdp.ledger.digests import released_digest, schema_digest, transcript_digest

@@ -1,8 +1,12 @@
-"""Keep the privacy record of a run, with its budget, releases and assumptions."""
+"""Check a budget, and keep the record of what a run spends of it.
+
+The record has the budget, the releases and the assumptions of a run.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Self
 
 from skdp.privacy import accountant
@@ -13,6 +17,10 @@ from skdp.schema import check
 #: Number of noise draws that every budget allows. The sampler's distribution is not
 #: exactly normal. Over all these draws, the difference adds 2⁻²⁵ to ε.
 ALLOWED_DRAWS = 1 << 24
+#: The default δ if the number of rows is private.
+PRIVATE_DELTA = 1e-9
+#: The number of rows that is assumed if the number of rows is private.
+EXPECTED_ROWS = 1000
 SCOPE = (
     "Protects one row. Not protected: several rows of one person, run time, memory, "
     "score(), cv_results_."
@@ -221,3 +229,44 @@ class PrivacyRecord:
                 cost = f"one record in at most {e.presence:.4g} of them, {cost}"
             lines.append(f"{times} × {e.query}: {noise}, {cost} each")
         return "\n".join([*lines, *self.assumptions, scope])
+
+
+# ---- What a budget may be
+
+
+def check_budget_types(epsilon: Any, delta: Any) -> None:
+    """Raise if ε or δ is not a number (δ may be None), or if ε is not positive."""
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        check(
+            isinstance(value, Real) or (value is None and name == "delta"),
+            f"{name} must be a number, got {value!r}.",
+        )
+    check(epsilon > 0, f"epsilon must be positive, got {epsilon}.")
+
+
+def check_budget(epsilon: float, delta: float, n_rows: float | None) -> None:
+    """Raise if a budget is meaningless: if ε ≤ 0, δ ≤ 0 or δ ≥ 1/n.
+
+    If the number of rows is private (None), n is `EXPECTED_ROWS`.
+    """
+    check_budget_types(epsilon, delta)
+    limit = f"below {1.0 / EXPECTED_ROWS:g} if the number of rows is private"
+    if n_rows is not None:
+        check(n_rows >= 1, f"n_rows must be at least 1, got {n_rows}.")
+        limit = f"below 1/n_rows = {1.0 / n_rows:.3g}"
+    check(
+        0 < delta < 1.0 / (n_rows or EXPECTED_ROWS),
+        f"delta must be positive and {limit}, got {delta}. "
+        "A larger delta would allow a mechanism that publishes random records.",
+    )
+
+
+def default_delta(n_rows: float | None) -> float:
+    """Return the default δ, which is min(1e-6, 1/(10 n)) for n rows.
+
+    If the number of rows is private (None), δ must not depend on it, because δ is fixed
+    before the number is released. In that case δ is `PRIVATE_DELTA`, which satisfies
+    δ ≤ 1/(10 n) for up to a hundred million rows. At ε = 1 this requires 1.3 times as
+    much noise as δ = 1e-6 does.
+    """
+    return PRIVATE_DELTA if n_rows is None else min(1e-6, 0.1 / max(n_rows, 1.0))

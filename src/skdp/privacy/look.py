@@ -62,9 +62,10 @@ ENDS = 16
 PRICE = 22.0
 #: Standard deviations of noise that are added to the share of rows outside.
 DOUBT = 0.5
-#: Standard deviations of noise that are taken from the share of rows inside, where at
-#: least half of them must be.
-SURELY = 3.0
+#: Rows that are neither zero nor at the low end are rare below this share. Then half of
+#: them must surely be inside: so many standard deviations of noise are taken from what
+#: is seen there.
+RARE, SURELY = 0.2, 3.0
 #: Rows that are zero are seen if their share is this many standard deviations of noise,
 #: and so are those that are not.
 SEEN = 4.0
@@ -74,6 +75,12 @@ SEEN = 4.0
 ROOMS, EXCESS = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0), 3.0
 #: A numeric target keeps room for this many widths.
 TARGET_ROOM = 2.0
+
+#: If the noise in a share of the target's histogram is above `TARGET_LOST`, the target
+#: is looked at again, by itself, so that the noise becomes `TARGET_FOUND`. Each such
+#: release has at most the share `TARGET_SHARE` of the budget. Where rows are so few,
+#: nothing that follows is worth as much as the target's range.
+TARGET_LOST, TARGET_FOUND, TARGET_SHARE = 0.06, 0.03, 0.2
 
 # ---- Count the cells of each column in fine bins, exactly and in one pass
 
@@ -261,14 +268,15 @@ def release_counts(
     one: int,
     neighbours: Neighbours,
     ask: Ask,
+    share: float = LOOK_SHARE / 2,
 ) -> list[tuple[FloatArray, float]]:
-    """Release several families of counts at once, for half of `LOOK_SHARE`.
+    """Release several families of counts at once, for a share of the budget.
 
     Return the noisy counts of each family, and the standard deviation of their noise.
     The noise of a family is proportional to 1/√w, where w is its weight.
     """
     asked = queries.histograms(exact, weights, neighbours, kind, query, one)
-    released = ask(asked, LOOK_SHARE / 2)
+    released = ask(asked, share)
     ends = np.cumsum([len(part) for part in exact])[:-1]
     values = np.split(released.values, ends)
     stds = np.split(released.noise_std, ends)
@@ -303,7 +311,7 @@ def choose_edges(found: Histogram, zero: float | None) -> tuple[int, int]:
     of rows that are neither zero nor missing. Rows that are exactly zero say little
     about the width that the others fill, but zero is inside if there are such rows. The
     same holds for rows that are exactly at the low end, such as the ones in a column of
-    ones and twos. At least half of the other rows must be inside: a rare value that is
+    ones and twos. If the others are rare, half of them must be inside: a value that is
     far from a frequent one would otherwise be clipped to it, and the effect of the
     column would be that of another one. The more noise there is, the more rows are
     assumed to be outside. `zero` is where zero lies on the scaled range, or None.
@@ -329,8 +337,9 @@ def choose_edges(found: Histogram, zero: float | None) -> tuple[int, int]:
     cost = np.log(edges[high] - edges[low]) + PRICE * outside / math.sqrt(whole)
     if zero is not None and found.zeros > SEEN * found.error:
         cost[(edges[low] > zero) | (edges[high] < zero)] = math.inf
-    seen = inside - at_low * (low == 0) - SURELY * found.error * np.sqrt(n_inside)
-    cost[(seen < others / 2.0) & (n_outside > 0)] = math.inf
+    if others < RARE:
+        seen = inside - at_low * (low == 0) - SURELY * found.error * np.sqrt(n_inside)
+        cost[(seen < others / 2.0) & (n_outside > 0)] = math.inf
     best = int(np.argmin(cost))
     return int(low[best]), int(high[best])
 
@@ -492,6 +501,8 @@ class Profile:
                 levels = self.levels[name]
                 seen = levels.values[:-1] > HIDDEN * levels.error
                 empty = count_in_words(int((~seen).sum()), "level")
+                if (~seen).sum() == 1:
+                    empty = str(column.levels[int(np.argmin(seen))])
                 yield (
                     own,
                     count_in_words(column.width, "level"),
@@ -565,8 +576,11 @@ def make_profile(
         query = f"number of {records.layout.counted}, {query}"
     given = Kind.LOOK, query, records.one, neighbours, ask
     first = release_counts(asked + [rows] * (n_rows is None), weights, *given)
+    counted = (float(n_rows or 0), 0.0)  # how many records, and its standard deviation
     if n_rows is None:
-        n_rows = max(1, round(float(first.pop()[0][0])))
+        values, std = first.pop()
+        counted = float(values[0]), std
+        n_rows = max(1, round(counted[0]))
     n = _estimate_counted(first, n_rows)
     numbers, levels, again = {}, {}, []
     for one, part, weight, (values, std) in zip(
@@ -581,6 +595,13 @@ def make_profile(
         if high - low <= CONCENTRATED:
             edges = choose_finer_edges(low, high, found.error)
             again.append((one.name, edges, _merge(part, edges), weight))
+    if families[-1].is_number and numbers[""].error > TARGET_LOST:
+        again = [one for one in again if one[0]]
+        share = LOOK_SHARE / 2 * weights[len(families) - 1] / math.fsum(weights)
+        share = min(share * (numbers[""].error / TARGET_FOUND) ** 2, TARGET_SHARE)
+        numbers[""], n_rows = _look_at_target(
+            exact[-1], rows, counted, (records.one, neighbours, ask), share
+        )
     if again:
         own, finer, parts, heavy = zip(*again, strict=True)
         query = f"finer histograms of {count_in_words(len(again), 'column')}"
@@ -589,6 +610,52 @@ def make_profile(
         for name, edges, (values, std) in zip(own, finer, second, strict=True):
             numbers[name] = Histogram(edges=edges, values=values / n, error=std / n)
     return Profile(limits=limits, n_rows=n_rows, numbers=numbers, levels=levels)
+
+
+def _look_at_target(
+    exact: IntArray,
+    rows: IntArray,
+    counted: tuple[float, float],
+    asked: tuple[int, Neighbours, Ask],
+    share: float,
+) -> tuple[Histogram, int]:
+    """Look at the target by itself, and again where its rows are.
+
+    Each release has a `share` of the budget. If the number of records is private, it is
+    released again too, because shares that do not add up to one mislead. `counted` is
+    the number of records so far and the standard deviation of its noise, which is 0 if
+    the number is public. Return the last histogram, and the best number.
+    """
+    edges = np.arange(0, FINE + 1, FINE // BINS)
+    private = counted[1] > 0
+    weights = [1.0] + [COUNT_SHARE / (1 - COUNT_SHARE)] * private
+    what = "histogram of the target"
+    what = f"number of records, {what}" if private else what
+    for _ in range(2):
+        parts = [_merge(exact, edges)] + [rows] * private
+        (values, std), *again = release_counts(
+            parts, weights, Kind.TARGET_LOOK, what, *asked, share=share
+        )
+        for (found,), own_std in again:
+            counted = _weigh_estimates(counted, (float(found), own_std))
+        n = max(1.0, counted[0])
+        seen = Histogram(edges=edges, values=values / n, error=std / n)
+        low, high = seen.scaled[[*choose_edges(seen, None)]]
+        if high - low > CONCENTRATED:
+            break
+        edges = choose_finer_edges(low, high, seen.error)
+    return seen, max(1, round(counted[0]))
+
+
+def _weigh_estimates(
+    first: tuple[float, float], second: tuple[float, float]
+) -> tuple[float, float]:
+    """Return the best combination of two estimates, each with its deviation."""
+    if not first[1] or not second[1]:  # without noise
+        return second
+    one, other = 1.0 / first[1] ** 2, 1.0 / second[1] ** 2
+    value = (one * first[0] + other * second[0]) / (one + other)
+    return value, 1.0 / math.sqrt(one + other)
 
 
 def weigh_families(families: Sequence[Family], counted: bool) -> list[float]:

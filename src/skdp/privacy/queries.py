@@ -74,6 +74,7 @@ class Kind(StrEnum):
     # ---- Before the plan
     LOOK = "look"
     FINER_LOOK = "finer look"
+    TARGET_LOOK = "target look"
     ROW_COUNT = "row count"
     RANGES = "magnitudes"
     CATEGORIES = "categories"

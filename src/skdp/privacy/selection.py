@@ -182,7 +182,7 @@ def tail_ratio(mu: float, stop: float) -> float:
     """Return the smallest log C that the theorem above allows, rounded up."""
     if stop == 1:
         return 0.0
-    return _find_first(
+    return _find_smallest(
         lambda c: trial_delta(c, mu) <= math.expm1(c) * stop / (1 - stop)
     )
 
@@ -198,7 +198,7 @@ def choose_stop(mean: float) -> float:
     """Return the γ at which the expected number of trials E[K] is `mean` ≥ 1."""
     if mean == 1:
         return 1.0
-    return 1.0 / _find_first(lambda x: x > 1 and mean_trials(1 / x) >= mean)
+    return 1.0 / _find_smallest(lambda x: x > 1 and mean_trials(1 / x) >= mean)
 
 
 def find_held_out(unit: Any) -> str:
@@ -257,7 +257,7 @@ def search_epsilon(mu: float, delta: float, stop: float) -> float:
     if mu == math.inf:
         return math.inf
     most = delta / (mean_trials(stop) * (1 + 1e-12))
-    reached = _find_first(lambda epsilon: trial_delta(epsilon, mu) <= most)
+    reached = _find_smallest(lambda epsilon: trial_delta(epsilon, mu) <= most)
     return (reached + (SHAPE + 1) * tail_ratio(mu, stop)) * (1 + 1e-12)
 
 
@@ -295,7 +295,7 @@ def trial_mu(epsilon: float, delta: float, stop: float) -> float:
     return low
 
 
-def _find_first(holds: Callable[[float], bool]) -> float:
+def _find_smallest(holds: Callable[[float], bool]) -> float:
     """Return the smallest float ≥ 0 at which a condition holds, rounded up slightly.
 
     The condition must hold at all larger numbers as well.

@@ -35,6 +35,7 @@ PURPOSES = {
     Kind.CATEGORIES: "Categories, found in the table",
     Kind.LOOK: "A look at what rows fill: histograms of all columns",
     Kind.FINER_LOOK: "Finer histograms of columns that fill little of their range",
+    Kind.TARGET_LOOK: "Histograms of the target alone, because rows are few",
     Kind.KNOT_SHARES: "Knots, placed where the rows are",
     Kind.CLASS_WEIGHTS: "Weights of the classes",
     Kind.WEIGHT_HISTOGRAM: "Weights of the rows",

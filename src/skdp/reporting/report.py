@@ -45,6 +45,8 @@ from skdp.verification.verify import Verification, closed_form_epsilon, verify
 
 #: The forms of a report.
 FORMS = ("html", "markdown", "json", "registry")
+#: What the names of pages end in. A ledger with such a name is a page to be written.
+PAGES = (".html", ".htm", ".md", ".json", ".yaml", ".yml")
 #: Maximum number of releases that the page lists.
 MOST_RELEASES = 500
 #: `remake_plan` makes the plan of a saved model again. The two plans must agree in
@@ -58,7 +60,7 @@ KEPT = (
 NEAR = 0.01
 #: The kinds of releases that are made before the plan.
 BEFORE = (
-    *(Kind.LOOK, Kind.FINER_LOOK),
+    *(Kind.LOOK, Kind.FINER_LOOK, Kind.TARGET_LOOK),
     *(Kind.ROW_COUNT, Kind.RANGES, Kind.CATEGORIES, Kind.KNOT_SHARES),
     *(Kind.CLASS_WEIGHTS, Kind.WEIGHT_HISTOGRAM),
 )
@@ -111,6 +113,16 @@ def report(
     True
     """
     check(form in FORMS, f"form must be one of {FORMS}, got {form!r}.")
+    if isinstance(ledger, (str, PathLike)):
+        check(
+            Path(ledger).suffix not in PAGES,
+            f"The second argument of skdp.report is a ledger, got {str(ledger)!r}. The "
+            f"page is what it returns: Path({str(ledger)!r}).write_text(skdp.report("
+            "model), encoding='utf-8').",
+        )
+    if form == "html":  # before a record is verified, which takes longer
+        _load_templates()
+        plots.import_matplotlib()
     about = read_subject(model, ledger)
     check(answers is None or form == "registry", "answers= requires form='registry'.")
     if form == "registry":

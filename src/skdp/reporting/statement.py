@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator
+from os import PathLike
 from typing import Any
 
 from scipy.special import ndtr, ndtri
@@ -100,8 +101,9 @@ def statement(model: Any) -> str:
 
     Parameters
     ----------
-    model : fitted estimator, evaluation, search or PrivacyRecord
-        Anything that has a ``privacy_``, or the record itself.
+    model : path, fitted estimator, evaluation, search or PrivacyRecord
+        A directory written by ``save``, anything that has a ``privacy_``, or the record
+        itself.
 
     Returns
     -------
@@ -109,6 +111,10 @@ def statement(model: Any) -> str:
         Paragraphs on what was published, what is promised, what was assumed to be
         public, what is not protected, and how to check it.
     """
+    if isinstance(model, (str, PathLike)):
+        from skdp.estimators.saving import load  # slow, and commands import this file
+
+        model = load(model)
     filled = []
     for title, lines in write_parts(model):
         filled.append(title)

@@ -20,12 +20,18 @@ from typing import Any, TypeVar
 import numpy as np
 
 from skdp.descent.algorithm1 import Step
-from skdp.descent.plan import check_budget, check_record_unit, default_delta
+from skdp.descent.plan import check_record_unit
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES, Loss
 from skdp.models.penalties import ElasticNet, Penalty
 from skdp.privacy import queries
-from skdp.privacy.budget import BudgetError, Event, PrivacyRecord
+from skdp.privacy.budget import (
+    BudgetError,
+    Event,
+    PrivacyRecord,
+    check_budget,
+    default_delta,
+)
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, IntArray, Layout, check

@@ -225,9 +225,13 @@ def replace_path(given: AnyPath, path: str) -> PathLike[str]:
 
 
 def open_partition(given: PartitionFile, wanted: Sequence[str] | None) -> Source:
-    """Open a file, with one more column for each directory that it is in."""
+    """Open a file, with one more column for each directory that it is in.
+
+    Some programs also write that column into the file, which is then read there.
+    """
     source = readers.open_file(given.file, wanted)
-    width = len(source.kinds)
+    width, inside = len(source.kinds), source.names or ()
+    above = [(name, cell) for name, cell in given.cells if name not in inside]
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         own = [position for position in at if position < width]
@@ -239,14 +243,14 @@ def open_partition(given: PartitionFile, wanted: Sequence[str] | None) -> Source
             ]
 
     def fill(index: int, n_rows: int) -> Coded:
-        cell = given.cells[index][1]
+        cell = above[index][1]
         code = MISSING if cell is None else 0
         return Coded(np.full(n_rows, code, np.int8), [] if cell is None else [cell])
 
-    kinds: list[Kind] = ["unknown"] * len(given.cells)
+    kinds: list[Kind] = ["unknown"] * len(above)
     return replace(
         source,
-        names=[*(source.names or ()), *(name for name, _ in given.cells)],
+        names=[*inside, *(name for name, _ in above)],
         kinds=[*source.kinds, *kinds],
         read=read,
     )

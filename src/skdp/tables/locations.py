@@ -199,9 +199,26 @@ def walk_partitions(path: AnyPath) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """
     names = sorted(n for n in list_names(path) or () if get_name(n)[0] not in "._")
     for name in names:
-        pair = split_partition(name)
+        above, pair = tuple(_find_matches(path, name)), split_partition(name)
         if pair is None or is_file(name):
-            yield name, ()
+            yield name, above
         else:
             for below, pairs in walk_partitions(name):
-                yield below, (pair, *pairs)
+                yield below, (*above, pair, *pairs)
+
+
+def _find_matches(path: AnyPath, name: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the pairs of the directories that a pattern such as ``data/*/*.csv`` found.
+
+    What the pattern writes out is the same in all names, so it tells nothing.
+    """
+    if is_address(path) or os.path.isdir(path):
+        return
+    pattern, parts = (
+        [part for part in os.path.dirname(one).split(os.sep) if part]
+        for one in (os.fspath(path), name)
+    )
+    for wanted, part in zip(pattern, parts, strict=False):
+        pair = split_partition(part) if has_magic(wanted) else None
+        if pair is not None:
+            yield pair

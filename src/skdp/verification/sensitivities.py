@@ -139,10 +139,13 @@ def _expect_look(given: Given, counted: bool) -> list[Expected]:
 
     Numbers weigh 1, categories and classes ¼, and a numeric target 4. The private
     number of records has three tenths of the sum of all weights. The second release has
-    the numbers whose histogram was replaced by one with other edges.
+    the numbers whose histogram was replaced by one with other edges. Where rows are
+    few, the target is looked at once or twice by itself instead.
     """
     weights, draws = [], 1 if counted else 0
     finer, finer_draws = [], 0
+    target_draws = [LOOK_BINS + 4 + counted]
+    alone = any(one.kind == Kind.TARGET_LOOK for one in given.releases)
     columns = {**given.limits.columns, "": given.limits.target_column}
     for name, column in columns.items():
         if isinstance(column, Numeric) and column.bins is None:
@@ -150,7 +153,10 @@ def _expect_look(given: Given, counted: bool) -> list[Expected]:
             draws += LOOK_BINS + 4
             if given.profile is not None:
                 edges = given.profile.numbers[name].edges.tolist()
-                if edges != list(range(0, edges[-1] + 1, edges[-1] // LOOK_BINS)):
+                even = list(range(0, edges[-1] + 1, edges[-1] // LOOK_BINS))
+                if edges != even and alone and not name:
+                    target_draws.append(len(edges) + 3 + counted)
+                elif edges != even:
                     finer.append(weights[-1])
                     finer_draws += len(edges) + 3
         elif isinstance(column, (Numeric, Categorical)):
@@ -158,6 +164,7 @@ def _expect_look(given: Given, counted: bool) -> list[Expected]:
             draws += column.width + 1
     squares = [math.fsum(weights) / (0.7 if counted else 1.0), math.fsum(finer)]
     reach = [math.sqrt(given.apart * square) for square in squares]
+    target = math.sqrt(given.apart / (0.7 if counted else 1.0))
     # Which columns the trials of a search looked at again is not known.
     known = given.search is None
     return [
@@ -174,6 +181,16 @@ def _expect_look(given: Given, counted: bool) -> list[Expected]:
             most=reach[1] * (1 + 1e-9) if known else math.inf,
             times=int(bool(finer)) if known else None,
             n_draws=finer_draws if known else None,
+        ),
+        *(
+            Expected(
+                kind=Kind.TARGET_LOOK,
+                least=target * (1 - 1e-9),
+                most=target * (1 + 1e-9),
+                times=target_draws.count(n) * alone if known else None,
+                n_draws=n if known else None,
+            )
+            for n in dict.fromkeys(target_draws)
         ),
     ]
 
