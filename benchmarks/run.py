@@ -50,6 +50,9 @@ MEASUREMENTS = {
     "coverage": Measurement(
         "benchmarks/intervals.py", "how often intervals hold the truth", ONE_THREAD
     ),
+    "coverage-designs": Measurement(
+        "benchmarks/interval_designs.py", "intervals on fresh designs", ONE_THREAD
+    ),
     "coverage-diagonal": Measurement(
         "benchmarks/interval_diagonal.py",
         "why the diagonal geometry has no intervals",
@@ -58,6 +61,11 @@ MEASUREMENTS = {
     "coverage-kinds": Measurement(
         "benchmarks/interval_kinds.py",
         "the same for counts, classes and weights",
+        ONE_THREAD,
+    ),
+    "coverage-tables": Measurement(
+        "benchmarks/interval_tables.py",
+        "intervals of real tables, beside statsmodels",
         ONE_THREAD,
     ),
     "curve-rule": Measurement(

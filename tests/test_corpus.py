@@ -43,7 +43,7 @@ def test_a_table_of_a_folder_is_divided_and_scored(tmp_path, monkeypatch):
         "trains", "", "class", {"late": ["no", "yes"]}, {"age": [0, 120]}
     )
     monkeypatch.setattr(corpus_tables, "read_tasks", lambda *_: {"trains": task})
-    monkeypatch.setattr(corpus_tables, "_read_package", lambda _: frame)
+    monkeypatch.setattr(corpus_tables, "read_package", lambda _: frame)
     corpus_tables.load.cache_clear()
     whole = corpus_tables.load("trains")
     corpus_tables.export("trains", tmp_path)

@@ -62,9 +62,10 @@ ENDS = 16
 PRICE = 22.0
 #: Standard deviations of noise that are added to the share of rows outside.
 DOUBT = 0.5
-#: Standard deviations of noise that are taken from the share of rows inside, where at
-#: least half of them must be.
-SURELY = 3.0
+#: Rows that are neither zero nor at the low end are rare below this share. Then half of
+#: them must surely be inside: so many standard deviations of noise are taken from what
+#: is seen there.
+RARE, SURELY = 0.2, 3.0
 #: Rows that are zero are seen if their share is this many standard deviations of noise,
 #: and so are those that are not.
 SEEN = 4.0
@@ -310,7 +311,7 @@ def choose_edges(found: Histogram, zero: float | None) -> tuple[int, int]:
     of rows that are neither zero nor missing. Rows that are exactly zero say little
     about the width that the others fill, but zero is inside if there are such rows. The
     same holds for rows that are exactly at the low end, such as the ones in a column of
-    ones and twos. At least half of the other rows must be inside: a rare value that is
+    ones and twos. If the others are rare, half of them must be inside: a value that is
     far from a frequent one would otherwise be clipped to it, and the effect of the
     column would be that of another one. The more noise there is, the more rows are
     assumed to be outside. `zero` is where zero lies on the scaled range, or None.
@@ -336,8 +337,9 @@ def choose_edges(found: Histogram, zero: float | None) -> tuple[int, int]:
     cost = np.log(edges[high] - edges[low]) + PRICE * outside / math.sqrt(whole)
     if zero is not None and found.zeros > SEEN * found.error:
         cost[(edges[low] > zero) | (edges[high] < zero)] = math.inf
-    seen = inside - at_low * (low == 0) - SURELY * found.error * np.sqrt(n_inside)
-    cost[(seen < others / 2.0) & (n_outside > 0)] = math.inf
+    if others < RARE:
+        seen = inside - at_low * (low == 0) - SURELY * found.error * np.sqrt(n_inside)
+        cost[(seen < others / 2.0) & (n_outside > 0)] = math.inf
     best = int(np.argmin(cost))
     return int(low[best]), int(high[best])
 
