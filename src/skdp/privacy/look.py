@@ -65,7 +65,7 @@ DOUBT = 0.5
 #: Rows that are neither zero nor at the low end are rare below this share. Then half of
 #: them must surely be inside: so many standard deviations of noise are taken from what
 #: is seen there.
-RARE, SURELY = 0.2, 3.0
+RARE, SURELY = 0.2, 2.0
 #: Rows that are zero are seen if their share is this many standard deviations of noise,
 #: and so are those that are not.
 SEEN = 4.0
@@ -332,13 +332,13 @@ def choose_edges(found: Histogram, zero: float | None) -> tuple[int, int]:
     trust = n_inside / len(shares)
     outside = (1.0 - trust) * (whole - inside) + trust * (heights[-1] - inside)
     noise = found.error * np.sqrt(n_outside * trust)
+    seen = others - outside - SURELY * noise
     outside = np.maximum(outside, 0.0) + DOUBT * noise
     outside = np.where(n_outside > 0, outside, 0.0)
     cost = np.log(edges[high] - edges[low]) + PRICE * outside / math.sqrt(whole)
     if zero is not None and found.zeros > SEEN * found.error:
         cost[(edges[low] > zero) | (edges[high] < zero)] = math.inf
     if others < RARE:
-        seen = inside - at_low * (low == 0) - SURELY * found.error * np.sqrt(n_inside)
         cost[(seen < others / 2.0) & (n_outside > 0)] = math.inf
     best = int(np.argmin(cost))
     return int(low[best]), int(high[best])
