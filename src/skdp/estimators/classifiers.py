@@ -181,12 +181,13 @@ class LogisticRegression(PrivateClassifier):
     n_threads : int, optional
         Number of threads of the compiled engine.
     look : bool
-        Whether a look at the table comes first. For at most a twentieth of the budget,
-        noisy histograms of all columns find the number of rows and the part of each
-        range that the rows fill, so generous ranges cost little. It reads the table
-        once more. With False, ranges are used as they are. Fits with ``epsilon=inf``,
-        an L1 penalty, `row_norm`, another solver, or a geometry or sampling other than
-        "auto", "matrix" and "full" make no look.
+        Whether a look at the table comes first. For at most a twentieth of the budget
+        (and more for a numeric target of few rows), noisy histograms of all columns
+        find the number of rows and the part of each range that the rows fill, so
+        generous ranges cost little. It reads the table once more. With False, ranges
+        are used as they are. Fits with ``epsilon=inf``, an L1 penalty, `row_norm`,
+        another solver, or a geometry or sampling other than "auto", "matrix" and
+        "full" make no look.
     random_state : int, optional
         For tests only. A seeded fit claims no privacy, because anyone who knows the
         seed can undo the noise. ``save`` never writes the seed, but pickle does.
