@@ -104,6 +104,20 @@ def test_bends_and_interactions_that_are_errors_are_shrunk_away(loss):
     assert abs(np.mean(off[0] - off[1])) < 0.1 * np.std(off[0] - off[1]) + 1e-3
 
 
+def test_what_classes_have_in_common_keeps_no_bend():
+    """It is hardly known, so its errors are large, and it changes no prediction."""
+    levels = np.array(["a", "b", "c"])
+    target = levels[np.random.default_rng(4).integers(0, 3, N)]
+    schema = skdp.Schema(COLUMNS, target=skdp.Categorical(levels.tolist()))
+    model = skdp.AdditiveClassifier(
+        schema=schema, epsilon=1.0, random_state=0, knots=8, pairs=None
+    ).fit(X, target)
+    run = copy(model)
+    run._set_fitted(model._run_weights, model.schema_, True)
+    wrong = [np.var(np.log(m.predict_proba(X))) for m in (model, run)]
+    assert wrong[0] < 0.6 * wrong[1]
+
+
 def test_bends_that_are_true_stay():
     model, run = refit(Y, epsilon=4.0)
     found, raw = (

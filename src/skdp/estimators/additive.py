@@ -215,9 +215,16 @@ def shrink_terms(model: Any, shares: FloatArray | None) -> FloatArray:
             best = line @ np.linalg.solve(line.T @ (w * line), (w * line).T @ part)
             part = part - best
         effects = part @ weights
-        square = float(weight @ np.square(effects).sum(axis=1))
-        errors = sum(np.square(part @ root).sum(axis=1) for root in roots)
-        kept = max(0.0, 1.0 - float(seen @ errors) / square) if square > 0 else 0.0
+        apart, left = effects, 1.0
+        if (k := weights.shape[1]) > 1:
+            # What classes have in common is hardly known and changes no prediction.
+            apart = effects - effects.mean(axis=1, keepdims=True)
+            left = 1.0 - 1.0 / k
+        square = float(weight @ np.square(apart).sum(axis=1))
+        error = left * float(
+            seen @ sum(np.square(part @ root).sum(axis=1) for root in roots)
+        )
+        kept = max(0.0, 1.0 - error / square) if square > 0 else 0.0
         result[at] -= (1.0 - kept) * effects
     return result
 
