@@ -599,8 +599,15 @@ def make_profile(
         again = [one for one in again if one[0]]
         share = LOOK_SHARE / 2 * weights[len(families) - 1] / math.fsum(weights)
         share = min(share * (numbers[""].error / TARGET_FOUND) ** 2, TARGET_SHARE)
+        asking = (records.one, neighbours, ask)
         numbers[""], n_rows = _look_at_target(
-            exact[-1], rows, counted, (records.one, neighbours, ask), share
+            families[-1],
+            exact[-1],
+            rows,
+            counted,
+            records.layout.counted,
+            asking,
+            share,
         )
     if again:
         own, finer, parts, heavy = zip(*again, strict=True)
@@ -613,9 +620,11 @@ def make_profile(
 
 
 def _look_at_target(
+    target: Family,
     exact: IntArray,
     rows: IntArray,
     counted: tuple[float, float],
+    what: str,
     asked: tuple[int, Neighbours, Ask],
     share: float,
 ) -> tuple[Histogram, int]:
@@ -623,24 +632,24 @@ def _look_at_target(
 
     Each release has a `share` of the budget. If the number of records is private, it is
     released again too, because shares that do not add up to one mislead. `counted` is
-    the number of records so far and the standard deviation of its noise, which is 0 if
-    the number is public. Return the last histogram, and the best number.
+    the number of records (rows or persons: `what`) so far and the standard deviation of
+    its noise, which is 0 if the number is public. Return the last histogram, and the
+    best number.
     """
     edges = np.arange(0, FINE + 1, FINE // BINS)
     private = counted[1] > 0
     weights = [1.0] + [COUNT_SHARE / (1 - COUNT_SHARE)] * private
-    what = "histogram of the target"
-    what = f"number of records, {what}" if private else what
+    query = f"number of {what}, " * private + "histogram of the target"
     for _ in range(2):
         parts = [_merge(exact, edges)] + [rows] * private
         (values, std), *again = release_counts(
-            parts, weights, Kind.TARGET_LOOK, what, *asked, share=share
+            parts, weights, Kind.TARGET_LOOK, query, *asked, share=share
         )
         for (found,), own_std in again:
             counted = _weigh_estimates(counted, (float(found), own_std))
         n = max(1.0, counted[0])
         seen = Histogram(edges=edges, values=values / n, error=std / n)
-        low, high = seen.scaled[[*choose_edges(seen, None)]]
+        low, high = seen.scaled[[*choose_edges(seen, find_zero(target.column))]]
         if high - low > CONCENTRATED:
             break
         edges = choose_finer_edges(low, high, seen.error)
