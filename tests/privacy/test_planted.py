@@ -1,5 +1,7 @@
 """Tests of gaps that planted bugs (`tests/mutants`) revealed."""
 
+from collections import Counter, defaultdict
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -172,9 +174,17 @@ def test_every_number_in_a_transcript_is_noisy(model):
     y = (X[:, 0] > 0.5).astype(int)
     model.set_params(n_steps=2)
     fits = [model.fit(X, y).privacy_.transcript for _ in range(8)]
-    assert len({tuple(r.query for r in fit) for fit in fits}) == 1
-    assert len(fits[0]) >= 3
-    for releases in zip(*fits, strict=True):
+    # What a release finds decides whether a finer look follows, and of which bins.
+    same = defaultdict(list)
+    for fit in fits:
+        seen = Counter()
+        for one in fit:
+            same[one.query, one.values.shape, seen[one.query]].append(one)
+            seen[one.query] += 1
+    same = [releases for releases in same.values() if len(releases) >= 6]
+    assert len(same) >= 3
+    assert sum(map(len, same)) >= 0.75 * sum(map(len, fits))
+    for releases in same:
         spread = np.std([r.values for r in releases], axis=0)
         assert np.mean(spread == 0) <= 0.1, releases[0].query
         assert np.mean(spread / releases[0].noise_std) > 0.2, releases[0].query
