@@ -2,7 +2,8 @@
 
 `pytest --fast` leaves out the folders in `SLOW`, which take most of the time.
 `pytest --nightly` adds the tests marked `nightly`. They take long and rarely fail where
-the others pass, which have an example of each.
+the others pass, which have an example of each. And it draws fresh noise: otherwise each
+test has the same noise in every run (`bits.py`).
 """
 
 import os
@@ -11,14 +12,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from bits import BITS
+
 # Each process of pytest has a core. A second thread of linear algebra would share it,
 # and wait for the first in a busy loop: that was most of the time of these tests. The
 # libraries read this once, when numpy is first imported, which is after this file.
 for library in ("OPENBLAS", "MKL", "BLIS"):
     os.environ[f"{library}_NUM_THREADS"] = "1"
 
-settings.register_profile("skdp", deadline=None)
-settings.load_profile("skdp")
 
 #: Files and folders that take more than a few seconds each.
 SLOW = (
@@ -72,6 +73,37 @@ def few_deviates(request):
 def pytest_addoption(parser):
     parser.addoption("--fast", action="store_true", help="leave out slow tests")
     parser.addoption("--nightly", action="store_true", help="add the slowest tests")
+
+
+def pytest_configure(config):
+    nightly = config.getoption("--nightly")
+    settings.register_profile("skdp", deadline=None, derandomize=not nightly)
+    settings.load_profile("skdp")
+    if not nightly:
+        import skdp.privacy.randomness
+
+        skdp.privacy.randomness.os = BITS
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    with BITS.named(collector.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    with BITS.named(item.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    if fixturedef.scope == "function":
+        return (yield)
+    place = f"{fixturedef.baseid} {fixturedef.argname}"
+    with BITS.named(f"{place} {getattr(request, 'param_index', 0)}"):
+        return (yield)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -1,7 +1,6 @@
 """Small models of every kind, and a reader of their pages."""
 
 import math
-from functools import cache
 from html.parser import HTMLParser
 from tempfile import TemporaryDirectory
 
@@ -9,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 import skdp
+from bits import made_once
 
 N = 900
 RNG = np.random.default_rng(0)
@@ -58,11 +58,12 @@ WIDE = 60
 
 
 def wide():
-    codes = RNG.integers(0, WIDE, 4 * N)
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, WIDE, 4 * N)
     table = pd.DataFrame(
         {
             "zip": [f"zip {code:02d}" for code in codes],
-            "y": (RNG.uniform(size=4 * N) < 0.3 + 0.4 * (codes % 2)).astype(int),
+            "y": (rng.uniform(size=4 * N) < 0.3 + 0.4 * (codes % 2)).astype(int),
         }
     )
     schema = skdp.Schema(
@@ -74,7 +75,9 @@ def wide():
 
 def hostile():
     table = TABLE.assign(**{"<b>age</b> & 'co'": TABLE["age"]})
-    table["colour"] = [HOSTILE[i] for i in RNG.integers(0, len(HOSTILE), N)]
+    table["colour"] = [
+        HOSTILE[i] for i in np.random.default_rng(2).integers(0, len(HOSTILE), N)
+    ]
     schema = skdp.Schema(
         {
             "<b>age</b> & 'co'": skdp.Numeric(20, 80),
@@ -87,7 +90,7 @@ def hostile():
 
 def vectors():
     names = [f"e{i}" for i in range(5)]
-    table = pd.DataFrame(RNG.normal(size=(N, 5)), columns=names)
+    table = pd.DataFrame(np.random.default_rng(3).normal(size=(N, 5)), columns=names)
     table["ill"] = (table["e0"] > 0).astype(int)
     schema = skdp.Schema(
         {"text": skdp.Vector(names, norm=2.0)},
@@ -112,7 +115,7 @@ def many():
         {"age": skdp.Numeric(20, 80), "colour": ILL.columns["colour"]},
         target=("ward", skdp.Categorical(levels)),
     )
-    wards = [levels[code] for code in RNG.integers(0, 8, N)]
+    wards = [levels[code] for code in np.random.default_rng(4).integers(0, 8, N)]
     return skdp.LogisticRegression(schema=schema, epsilon=8.0).fit(
         TABLE.assign(ward=wards)
     )
@@ -155,12 +158,12 @@ MODELS = {
 }
 
 
-@cache
+@made_once
 def model(name):
     return MODELS[name]()
 
 
-@cache
+@made_once
 def page(name):
     """The page of a model that was saved and loaded."""
     with TemporaryDirectory() as folder:
