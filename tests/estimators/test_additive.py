@@ -70,6 +70,30 @@ def test_a_curve_learns_what_no_line_can(model):
     assert np.corrcoef(curve.effects[:, 0], true)[0, 1] > 0.97
 
 
+def test_a_line_beside_a_curve_is_shown_as_part_of_it():
+    columns = COLUMNS | {"missing": skdp.Numeric(0, 1, indicator=True)}
+    schema = skdp.Schema(columns, target=skdp.Categorical([0, 1]))
+    table = X.assign(missing=np.where(X.index % 3, X["age"] / 100, np.nan))
+    model = skdp.AdditiveClassifier(
+        schema=schema, epsilon=4.0, knots=7, pairs=None, random_state=0
+    ).fit(table, Y)
+    groups = {group.name: group for group in model._layout.groups[:-1]}
+    assert [*groups] == [*columns, "age (line)", "dose (line)"]
+    scales = [group.scale for group in groups.values()]
+    assert scales == [0.7, 0.7, 1.0, 1.0, 1.0, 1.0]
+    assert model.schema_.inputs == tuple(columns)  # nothing is read twice
+    curves = {curve.column: curve for curve in list_curves(model)}
+    assert [*curves] == [*columns]
+    assert not [name for name in model.params.index if "(line)" in name]
+    assert "(line)" not in str(model.summary())
+    for name in ("age", "dose"):
+        assert abs(model.weights_[groups[f"{name} (line)"].start, 0]) > 0.05
+        knots = curves[name].axes[0][1]
+        rows = table.iloc[[0] * len(knots)].assign(**{name: knots})
+        steps = np.diff(curves[name].effects[:, 0])
+        assert np.diff(model._margins(rows)[:, 0]) == pytest.approx(steps, abs=1e-9)
+
+
 def refit(target, loss=None, **options):
     """Return a model, and the same model with the weights of its run."""
     given = {"epsilon": 1.0, "random_state": 0, "pairs": "all", "knots": 8} | options
@@ -264,11 +288,11 @@ def test_a_band_contains_the_noise_of_privacy(model):
     )
     assert wide > 1.5 * narrow
     errors = tight._standard_errors()
-    assert (errors.effects_std > errors.effects_noise_std).all()
+    shown = tight._shown_rows
+    assert (errors.effects_std > errors.effects_noise_std)[shown].all()
+    groups = {group.name: group for group in tight._layout.groups}
     for curve in list_curves(tight):
-        at = [
-            i for i, g in enumerate(tight._layout.labels) if g.startswith(curve.column)
-        ]
+        at = groups[curve.column].coordinates
         half = (curve.high - curve.low)[:, 0] / 2
         assert half == pytest.approx(1.959964 * errors.effects_std[at, 0], rel=1e-6)
 
@@ -342,8 +366,9 @@ def test_noise_is_told_from_effects():
 
 def test_errors_that_noise_hides_are_guessed_from_the_others(model):
     errors = model._standard_errors()
-    std, noise = errors.effects_std, errors.effects_noise_std
-    both = np.hypot(noise, errors.effects_sampling_std)
+    shown = model._shown_rows  # not the lines, which are parts of curves
+    std, noise = errors.effects_std[shown], errors.effects_noise_std[shown]
+    both = np.hypot(noise, errors.effects_sampling_std[shown])
     for name, whole in (("likely_std", std), ("least_std", both)):
         guesses = np.concatenate([getattr(curve, name) for curve in list_curves(model)])
         there = np.isfinite(whole)

@@ -22,9 +22,11 @@ from skdp.privacy.queries import Neighbours, count_changes
 from skdp.schema import (
     Categorical,
     Column,
+    Factor,
     FloatArray,
     Numeric,
     Pair,
+    Product,
     Schema,
     check,
     count_in_words,
@@ -67,6 +69,7 @@ def choose_curves(
     knots: Any = None,
     pairs: Any = None,
     shares: Mapping[str, FloatArray] | None = None,
+    lines: bool = False,
 ) -> Choice:
     """Return the schema with curves and pairs, and the reasons for the choices.
 
@@ -89,6 +92,9 @@ def choose_curves(
     shares : mapping of names to arrays, optional
         Released shares of rows in equal bins of a column's scaled range. The knots of
         each listed column are placed by these shares (`place_knots`).
+    lines : bool
+        Whether a curve whose knots are chosen here gets a straight line beside it. It
+        pays in a matrix geometry.
     """
     check_choices(knots, pairs)
     nu = mu / count_changes(neighbours)
@@ -97,12 +103,15 @@ def choose_curves(
     names = find_auto_columns(schema, knots)
     # Measured without curves, which would lower the signal. The number of knots would
     # then depend on itself.
-    lines = draw_lines(schema)
-    signal = rows / _bound_rows(lines) / math.sqrt(lines.width + 1)
+    straight = draw_lines(schema)
+    signal = rows / _bound_rows(straight) / math.sqrt(straight.width + 1)
     ratio = CLASS_INTERVALS if loss.n_classes else NUMBER_INTERVALS
     chosen = choose_n_knots(signal, rows, ratio)
+    bent = []
     for name, column in columns.items():
         if isinstance(column, Numeric) and column.bins is None:
+            if lines and column.knots in (None, "auto"):
+                bent.append(name)
             asked = knots if column.knots is None else column.knots
             if asked == "auto":
                 asked = chosen
@@ -140,7 +149,7 @@ def choose_curves(
         joined = _join_pairs(columns, [], size)
     if pairs is not None:
         reasons.append(reason)
-    columns = joined
+    columns = _add_lines(joined, bent)
     return Choice(schema=replace(schema, columns=columns), reasons=tuple(reasons))
 
 
@@ -152,6 +161,29 @@ def draw_lines(schema: Schema) -> Schema:
         if not isinstance(column, Pair)
     }
     return replace(schema, columns=columns)
+
+
+def _add_lines(
+    columns: Mapping[str, Column], names: Sequence[str]
+) -> dict[str, Column]:
+    """Return the columns and, for each listed curve, a column that is its number.
+
+    A curve can be a straight line without it. But a line has a coordinate of its own
+    with half the norm of a curve's, and so half the noise. Most columns act mostly
+    along a line, and the curve need only bend it, so it is scaled down (`BEND_SCALE`).
+    A number with an indicator of missing cells stays as it is.
+    """
+    made = dict(columns)
+    for name in names:
+        column = made[name]
+        assert isinstance(column, Numeric)
+        curved = (column.n_knots or 0) > 2 and not isinstance(column, Product)
+        if curved and not column.indicator:
+            line = f"{name} (line)"
+            while line in made:
+                line += "_"
+            made[line] = Product.of(Factor(name, replace(column, knots=None)))
+    return made
 
 
 def find_auto_columns(schema: Schema, knots: Any) -> list[str]:

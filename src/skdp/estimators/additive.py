@@ -51,6 +51,7 @@ from skdp.schema import (
 # and pairs are not unique. The effects below are unique. They are linear in the weights
 # and make (nearly) the same predictions:
 #
+# * A straight line beside a curve (`Schema.lines`) is added to the curve.
 # * The effect of a pair has a mean of zero at each value of either column, if the
 #   columns are treated as independent. The means that are removed are added to the
 #   effects of the two columns.
@@ -91,13 +92,19 @@ def make_purifying_matrix(
 ) -> FloatArray:
     """Return the matrix (d, d) that maps weights to effects.
 
-    Without an intercept, weights are effects. Without `shares`, all categories and
+    A line is part of its curve (`Schema.lines`). Without an intercept, the effects are
+    weights otherwise. Without `shares`, all categories and
     knots of a column are taken as equally frequent.
     """
     matrix = np.eye(layout.n_features)
+    groups = {group.name: group for group in layout.groups if group.kind != "ones"}
+    for name, line in schema.lines.items():
+        curve, alone = schema.columns[name], groups[line].start
+        assert isinstance(curve, Numeric)
+        matrix[alone, alone] = 0.0  # the curve takes the line over
+        matrix[groups[name].coordinates[: curve.n_knots], alone] = curve.place_knots()
     if layout.groups[-1].kind != "ones":
         return matrix
-    groups = {group.name: group for group in layout.groups[:-1]}
     if shares is None:
         shares = np.concatenate(
             [np.full(group.width, 1.0 / group.width) for group in layout.groups]
@@ -367,6 +374,10 @@ class AdditiveMixin(PrivateLinearModel):
         return make_purifying_matrix(self.schema_, self._layout, self._shares)
 
     @property
+    def _absorbed(self) -> frozenset[str]:
+        return frozenset(self.schema_.lines.values())
+
+    @property
     def _references(self) -> dict[str, int]:
         return {}  # terms of a sum are relative to their means over the rows
 
@@ -438,7 +449,7 @@ class AdditiveMixin(PrivateLinearModel):
     def _describe(
         self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
     ) -> tuple[Schema, tuple[str, ...]]:
-        own = {"knots": self.knots, "pairs": self.pairs}
+        own = {"knots": self.knots, "pairs": self.pairs, "lines": self._is_usual}
         return super()._describe(schema, rows, record, **(own | options))
 
     def _choose_geometry(self, layout: Layout) -> Any:

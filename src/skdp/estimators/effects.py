@@ -308,6 +308,8 @@ def list_curves(model: Any) -> list[Curve]:
         column = model.schema_.columns.get(group.name)
         if not isinstance(column, (Numeric, Categorical, Pair)) or group.kind == "ones":
             continue
+        if group.name in model._absorbed:
+            continue
         at = group.coordinates
         own = effects[at]
         stds = [None if one is None else one[at] for one in errors]
@@ -378,7 +380,7 @@ def list_terms(model: Any, ratios: bool = False) -> tuple[TermLine, ...]:
     terms = [
         curves.get(group.name) or collect(group.name, group.coordinates, group.labels)
         for group in model._layout.groups
-        if group.kind != "ones"
+        if group.kind != "ones" and group.name not in model._absorbed
     ]
     terms.append(collect(INTERCEPT, [-1], ("",)))
     classes = model.classes_ if effects.shape[1] > 1 else [""]

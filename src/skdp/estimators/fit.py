@@ -524,12 +524,17 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
         schema as they are. So do rows of a bounded norm, whose numbers are scaled
         together. Without a range that could be narrowed, there is no look either.
         """
-        named = isinstance(self.geometry, str) and isinstance(self.sampling, str)
-        usual = named and self.geometry in ("auto", "matrix")
-        usual = usual and self.sampling in ("auto", "full") and self.solver == OWN
+        usual = self._is_usual and self.solver == OWN
         plain = self.l1_ratio == 0 and schema.row_norm is None
         useful = can_be_narrowed(schema)
         return usual and plain and useful and self.look and self.epsilon < math.inf
+
+    @property
+    def _is_usual(self) -> bool:
+        """Whether all coordinates move in each step, in a metric that is released."""
+        named = isinstance(self.geometry, str) and isinstance(self.sampling, str)
+        usual = named and self.geometry in ("auto", "matrix")
+        return usual and self.sampling in ("auto", "full")
 
     def _find_curves(self, schema: Schema) -> list[str]:
         """Return the names of the numeric columns whose knots are to be chosen."""
@@ -691,6 +696,11 @@ class PrivateLinearModel(ForeignOptionsMixin, ResultsMixin, BaseEstimator, ABC):
     def _centre(self, weights: FloatArray) -> FloatArray:
         """Return centred weights. They make the same predictions as `weights`."""
         return centre_categories(self._layout, weights, self._references)
+
+    @property
+    def _absorbed(self) -> frozenset[str]:
+        """The columns whose effects are shown as part of those of others."""
+        return frozenset()
 
     @property
     def _references(self) -> dict[str, int]:

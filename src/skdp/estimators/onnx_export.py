@@ -79,8 +79,12 @@ def make_onnx_model(model: Any) -> Any:
         model.schema_.row_norm is None,
         "A model whose schema has row_norm cannot be exported to ONNX.",
     )
+    lines = {key: name for name, key in model.schema_.lines.items()}
     check(
-        not any(isinstance(c, Product) for c in model.schema_.columns.values()),
+        not any(
+            isinstance(column, Product) and key not in lines
+            for key, column in model.schema_.columns.items()
+        ),
         "A model with interactions or logarithms of a formula cannot be "
         "exported to ONNX.",
     )
@@ -94,7 +98,7 @@ def make_onnx_model(model: Any) -> Any:
     place = 0
     for key, column in model.schema_.columns.items():
         cells[key] = []
-        for name in column.list_inputs(key):
+        for name in () if key in lines else column.list_inputs(key):
             if together:
                 at = graph.constant(np.array([place]))
                 cells[key].append(graph.node("Gather", "X", at, axis=1))
@@ -109,6 +113,9 @@ def make_onnx_model(model: Any) -> Any:
             continue
         column = model.schema_.columns[group.name]
         own = cells[group.name]
+        if isinstance(column, Product):
+            (factor,) = column.factors
+            column, own = factor.column, cells[lines[group.name]]
         if isinstance(column, Pair):
             own = cells[column.first] + cells[column.second]
         part = RENDERERS[type(column)](graph, column, own, weights)

@@ -292,6 +292,7 @@ class ResultsMixin:
     weights_: FloatArray
     _layout: Any
     _standard_errors: Any
+    _absorbed: Any
 
     @property
     def params(self) -> Any:
@@ -439,7 +440,10 @@ class ResultsMixin:
             f" {at!r}. get_prediction gives the means at rows of your choice.",
         )
         check(
-            not any(isinstance(c, Product) for c in self.schema_.columns.values()),
+            not any(
+                isinstance(column, Product) and name not in self._absorbed
+                for name, column in self.schema_.columns.items()
+            ),
             "get_margeff is not available for models with interactions or logarithms, "
             "whose columns have several coefficients. Compare get_prediction at two "
             "rows instead.",
@@ -632,6 +636,8 @@ def _list_parameters(model: Any) -> Iterator[str]:
             continue
         column = model.schema_.columns[group.name]
         for place, label in enumerate(group.labels):
+            if group.name in model._absorbed:
+                continue
             if not isinstance(column, Categorical):
                 yield label
             elif group.name not in references:

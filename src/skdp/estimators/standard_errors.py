@@ -218,8 +218,8 @@ def make_centring_matrix(
 def find_reference_rows(model: Any) -> npt.NDArray[np.bool_]:
     """Return a mask of the effects (width + 1,) that are 0 by definition.
 
-    They are those of reference categories, with which others are compared, and the
-    intercept of a model without one.
+    They are those of reference categories, with which others are compared, those that
+    are shown as part of others, and the intercept of a model without one.
     """
     groups = [group for group in model._layout.groups if group.kind != "ones"]
     rows = np.zeros(sum(group.width for group in groups) + 1, bool)
@@ -227,6 +227,8 @@ def find_reference_rows(model: Any) -> npt.NDArray[np.bool_]:
         place = model._references.get(group.name)
         if place is not None:
             rows[group.start + place] = True
+        if group.name in model._absorbed:
+            rows[group.coordinates] = True
     rows[-1] = model._layout.groups[-1].kind != "ones"
     return rows
 

@@ -237,6 +237,13 @@ class Product(Numeric):
         same = (c for c in columns.values() if isinstance(c, Product))
         return next((c for c in same if c.factors == (alone,)), None)
 
+    @property
+    def number(self) -> str | None:
+        """The name of the column, if the product is just one number of the table."""
+        first = self.factors[0]
+        plain = len(self.factors) == 1 and first.transform == "linear"
+        return first.name if plain and isinstance(first.column, Numeric) else None
+
     def describe(self) -> str:
         """Write the product, and its range."""
         range_ = super().describe().partition(", missing")[0]  # it never is

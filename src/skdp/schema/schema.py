@@ -242,6 +242,9 @@ MOST_MADE = 1 << 22
 #: Largest length of all labels together, apart from 200 characters for each bin, knot
 #: and cell of a pair.
 MOST_LETTERS = 1 << 25
+#: The scale of a curve beside a line (`Schema.lines`), as that of a pair. A row of a
+#: curve is at most 1 long, and one of a line 1/2. Together they are at most .86 long.
+BEND_SCALE = 0.7
 #: Number of characters that a label has besides the name of its column, at most.
 LABEL_END = 26
 
@@ -276,6 +279,9 @@ class Schema:
     width: int = fact()
     #: Names of the table's columns that are read, in encoding order.
     inputs: tuple[str, ...] = fact()
+    #: For each curve of a number that also has a coordinate of its own, the name of the
+    #: product that is this coordinate. The curve then only bends the straight line.
+    lines: Mapping[str, str] = fact()
     #: Names of the columns whose number of knots is still "auto".
     unresolved: tuple[str, ...] = fact()
     #: Name of the target's column, or None if the target is not in the table.
@@ -312,6 +318,11 @@ class Schema:
             if key not in products
             for name in one.list_inputs(key)
         ]
+        lines = {
+            product.number: key
+            for key, product in products.items()
+            if getattr(columns.get(product.number or ""), "n_knots", None)
+        }
         # Products share columns with others. Those that nothing else reads come last.
         for key, product in products.items():
             inputs += [n for n in product.list_inputs(key) if n not in inputs]
@@ -327,6 +338,7 @@ class Schema:
             unit=unit,
             width=sum(column.width for column in columns.values()),
             inputs=tuple(inputs),
+            lines=lines,
             unresolved=tuple(auto),
             target_name=self.target[0] if isinstance(self.target, tuple) else None,
             unit_columns=unit_columns,
@@ -486,7 +498,7 @@ class Schema:
                     labels=labels,
                     signed=column.signed,
                     axes=column.axes,
-                    scale=_find_scale(column),
+                    scale=BEND_SCALE if key in self.lines else _find_scale(column),
                     sides=column.sides,
                     inner=column.inner if isinstance(column, Numeric) else (0.0, 1.0),
                 )
