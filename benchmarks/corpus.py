@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import math
 import os
 import sys
 import time
@@ -55,6 +54,8 @@ LINES = {
     "count": PoissonRegressor,
 }
 METHODS = ("line", "additive")
+#: Without noise, with noise for the range of the rows, and for the range of the schema.
+CONSTANTS = ("mean", "constant", "private constant")
 FIELDS = ["table", "kind", "half", "rows", "columns", "epsilon", "seed"]
 FIELDS += ["method", "score", "cpu"]
 #: Predicted chances and rates are at least this.
@@ -92,14 +93,16 @@ def predict(model: Any, kind: str, X: Any) -> Any:
     return model.predict_proba(X) if kind == "class" else model.predict(X)
 
 
-def find_constant(kind: str, train: Table, epsilon: float, seed: int) -> Any:
-    """Return noisy shares of the classes, or a noisy mean.
+def find_constant(
+    method: str, kind: str, train: Table, epsilon: float, seed: int
+) -> Any:
+    """Return shares of the classes, or a mean, as one of `CONSTANTS`.
 
-    This is stronger than a private constant: the mean is found in the range of the
-    training rows, which is not public, and their number is known.
+    All of them know the number of rows. "constant" is stronger than a private one can
+    be: it also knows the range of the training rows.
     """
     n, noise = len(train.y), np.random.default_rng([seed, 1])
-    deviation = 0.0 if epsilon == math.inf else 1.0 / gdp_mu(epsilon, DELTA)
+    deviation = 0.0 if method == "mean" else 1.0 / gdp_mu(epsilon, DELTA)
     if kind == "class":
         levels = train.schema.target_column.levels
         counts = np.array([np.sum(train.y == level) for level in levels], dtype=float)
@@ -107,7 +110,14 @@ def find_constant(kind: str, train: Table, epsilon: float, seed: int) -> Any:
         shares = np.maximum(counts, 0.5 if deviation else LEAST)
         return shares / shares.sum()
     low, high = train.y.min(), train.y.max()
-    mean = train.y.mean() + deviation * (high - low) / 2 / n * noise.standard_normal()
+    if method == "private constant":
+        low, high = (
+            getattr(train.schema.target_column, end) for end in ("low", "high")
+        )
+    mean = (
+        np.clip(train.y, low, high).mean()
+        + deviation * (high - low) / 2 / n * noise.standard_normal()
+    )
     return float(np.clip(mean, max(low, 0.5 / n) if kind == "count" else low, high))
 
 
@@ -149,8 +159,7 @@ def measure(
                 spent = time.process_time() - start
                 predicted = predict(model, task.kind, test.X)
             else:
-                privacy = math.inf if method == "mean" else epsilon
-                predicted = find_constant(task.kind, train, privacy, seed)
+                predicted = find_constant(method, task.kind, train, epsilon, seed)
                 spent = 0.0
         row = {"epsilon": f"{epsilon:g}", "seed": seed, "method": method}
         value = score(task.kind, predicted, test)
@@ -166,7 +175,7 @@ def list_jobs(
         part = [
             (epsilon, seed, method)
             for epsilon in given.epsilons
-            for method in ("mean", "constant", *METHODS)
+            for method in (*CONSTANTS, *METHODS)
             if (name, f"{epsilon:g}", str(seed), method) not in known
         ]
         if part:

@@ -60,7 +60,7 @@ def test_a_table_of_a_folder_is_divided_and_scored(tmp_path, monkeypatch):
     chance = np.column_stack([1 - share, share])
     losses = np.where(again.y == "yes", -np.log(share), -np.log(1 - share))
     assert np.isclose(corpus.score("class", chance, again), losses.mean())
-    jobs = [(1.0, 0, method) for method in ("mean", "constant", *corpus.METHODS)]
+    jobs = [(1.0, 0, method) for method in (*corpus.CONSTANTS, *corpus.METHODS)]
     rows = corpus.measure(task, tmp_path, jobs)
     found = {row["method"]: float(row["score"]) for row in rows}
     assert found["line"] < found["constant"] - 0.1
