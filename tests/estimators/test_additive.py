@@ -11,12 +11,15 @@ from sklearn.preprocessing import SplineTransformer
 
 import skdp
 from skdp.descent.curves import choose_curves, place_knots
+from skdp.descent.matrix import fill_gram, keep_relations
+from skdp.engines.reference import ReferenceEngine
 from skdp.estimators import plots
 from skdp.estimators.additive import make_purifying_matrix
 from skdp.estimators.effects import ALLOWANCE, Curve, list_curves
 from skdp.estimators.predict import compute_margins
-from skdp.privacy.queries import Kind
-from skdp.schema import split_hats
+from skdp.privacy.encoding import Batch, Coded, encode
+from skdp.privacy.queries import GramPattern, Kind, gram
+from skdp.schema import Factor, Product, split_hats
 
 RNG = np.random.default_rng(7)
 N = 6000
@@ -79,8 +82,6 @@ def test_a_line_beside_a_curve_is_shown_as_part_of_it():
     ).fit(table, Y)
     groups = {group.name: group for group in model._layout.groups[:-1]}
     assert [*groups] == [*columns, "age (line)", "dose (line)"]
-    scales = [group.scale for group in groups.values()]
-    assert scales == [0.7, 0.7, 1.0, 1.0, 1.0, 1.0]
     assert model.schema_.inputs == tuple(columns)  # nothing is read twice
     curves = {curve.column: curve for curve in list_curves(model)}
     assert [*curves] == [*columns]
@@ -92,6 +93,61 @@ def test_a_line_beside_a_curve_is_shown_as_part_of_it():
         rows = table.iloc[[0] * len(knots)].assign(**{name: knots})
         steps = np.diff(curves[name].effects[:, 0])
         assert np.diff(model._margins(rows)[:, 0]) == pytest.approx(steps, abs=1e-9)
+
+
+def test_lines_beside_curves_stay_what_they_are_in_a_refit():
+    """A look may narrow numbers, and the default draws curves, but not of these."""
+    first = fit(pairs=None, knots=7).schema_
+    again = skdp.AdditiveClassifier(schema=first, pairs=None, random_state=1).fit(X, Y)
+    assert again.schema_.columns == first.columns
+    assert (
+        again.schema_.lines
+        == first.lines
+        == {
+            "age": "age (line)",
+            "dose": "dose (line)",
+        }
+    )
+    assert skdp.Schema.from_toml(first.to_toml()).layout() == first.layout()
+    other = Product.of(Factor("age", skdp.Numeric(0, 50)))  # not the curve's range
+    assert not other.is_line_of(first.columns["age"])
+
+
+def test_noise_that_contradicts_a_line_is_taken_off():
+    """In each row a line is a sum of its curve's hats, on equal knots and on others."""
+    columns = COLUMNS | {"dose": skdp.Numeric(0, 200, knots=(0.0, 3.0, 20.0, 200.0))}
+    lines = {"dose (line)": Product.of(Factor("dose", skdp.Numeric(0, 200)))}
+    choice = choose_curves(
+        skdp.Schema(columns | lines, target=skdp.Categorical([0, 1])),
+        loss=skdp.Logistic(),
+        n_rows=N,
+        mu=1.0,
+        neighbours="add-remove",
+        knots=6,
+        pairs=[("age", "site")],
+        lines=True,
+    )
+    layout = choice.schema.layout()
+    heights = {g.name: g.heights for g in layout.groups if g.heights}
+    assert heights["dose (line)"] == pytest.approx([0.0, 0.015, 0.1, 1.0])
+    assert heights["age (line)"] == pytest.approx(np.linspace(0, 1, 6))
+    data = {**X.to_dict("series"), "dose (line)": X["dose"], "age (line)": X["age"]}
+    sites = Coded(np.searchsorted(["a", "b", "c"], X["site"]), ["a", "b", "c"])
+    batch = Batch(columns=data | {"site": sites}, target=Coded(np.asarray(Y), [0, 1]))
+    pattern = GramPattern.of(layout, "add-remove", centred=True)
+    exact = gram(ReferenceEngine(encode([batch], choice.schema)), pattern)
+    values = exact.value.astype(float) * exact.unit
+    true = fill_gram(layout, pattern, values, N) / N
+    same = keep_relations(layout, true, pattern.shift)
+    np.testing.assert_allclose(same, true, atol=1e-3)
+    noise = np.random.default_rng(0).normal(size=true.shape)
+    noise = (noise + noise.T) / np.outer(layout.scales, layout.scales)
+    off = keep_relations(layout, true + noise, pattern.shift) - true
+    scaled = [
+        np.linalg.norm(e * np.outer(layout.scales, layout.scales)) for e in (off, noise)
+    ]
+    share = 1 - len(heights) / layout.n_features  # of the directions are free
+    assert scaled[0] == pytest.approx(share * scaled[1], rel=0.02)
 
 
 def refit(target, loss=None, **options):

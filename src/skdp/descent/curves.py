@@ -109,6 +109,8 @@ def choose_curves(
     chosen = choose_n_knots(signal, rows, ratio)
     bent = []
     for name, column in columns.items():
+        if name in schema.lines.values():
+            continue
         if isinstance(column, Numeric) and column.bins is None:
             if lines and column.knots in (None, "auto"):
                 bent.append(name)
@@ -168,9 +170,10 @@ def _add_lines(
 ) -> dict[str, Column]:
     """Return the columns and, for each listed curve, a column that is its number.
 
-    A curve can be a straight line without it. But a line has a coordinate of its own
-    with half the norm of a curve's, and so half the noise. Most columns act mostly
-    along a line, and the curve need only bend it, so it is scaled down (`BEND_SCALE`).
+    A curve can be a straight line without it. But most columns act mostly along a
+    line, and a coordinate that is measured from the middle of its range has half the
+    norm of a curve, and so half the noise. That both say the same about the line lowers
+    the noise further (`matrix.keep_relations`).
     A number with an indicator of missing cells stays as it is.
     """
     made = dict(columns)
@@ -193,6 +196,7 @@ def find_auto_columns(schema: Schema, knots: Any) -> list[str]:
         for name, column in schema.columns.items()
         if isinstance(column, Numeric)
         and column.bins is None
+        and name not in schema.lines.values()
         and (knots if column.knots is None else column.knots) == "auto"
     ]
 

@@ -107,6 +107,33 @@ def whiten(
     return Whitening(root=root, share=share, vectors=vectors, moments=moments)
 
 
+def keep_relations(layout: Layout, gram: FloatArray, shift: FloatArray) -> FloatArray:
+    """Return the Gram matrix of centred rows, without noise that cannot be true.
+
+    A line beside a curve is a sum of the curve's coordinates in every row, so there are
+    vectors v with v·x = 0 for all centred rows x. The true matrix maps them to zero,
+    but the released one does not. This returns the nearest matrix that does, measured
+    by the noise of the entries, which is divided by the scales of both coordinates.
+    """
+    found = []
+    for group in layout.groups:
+        if group.heights:
+            relation = np.zeros(layout.n_features)
+            relation[group.start] = 1.0
+            relation[group.along : group.along + len(group.heights)] = -np.array(
+                group.heights
+            )
+            relation[-1] += relation @ shift / 2.0  # the intercept of centred rows
+            found.append(relation)
+    if not found or layout.groups[-1].kind != "ones":
+        return gram
+    scales = layout.scales[:, None]
+    with one_thread(len(gram)):
+        base = np.linalg.qr(np.array(found).T / scales)[0]
+        kept = (np.eye(len(gram)) - base @ base.T) * scales.T / scales
+        return np.asarray(kept @ gram @ kept.T)
+
+
 def make_prior(layout: Layout) -> FloatArray:
     """Return the matrix T by which a matrix geometry multiplies centred rows.
 
@@ -584,6 +611,7 @@ class Matrix(Geometry):
         This is post-processing, because it reads only public and released values.
         """
         gram = fill_gram(layout, pattern, released.values, n_rows) / n_rows
+        gram = keep_relations(layout, gram, pattern.shift)
         white = whiten(gram, self.floor, pattern.shift, make_prior(layout))
         start = np.zeros((layout.n_features, loss.n_outputs))
         radius, spread = self.radius, 1.0

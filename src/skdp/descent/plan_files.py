@@ -35,6 +35,8 @@ class GroupForm(Form, frozen=True, kw_only=True):
     scale: float = 1.0
     sides: tuple[tuple[int, int], ...] = ()
     inner: tuple[float, float] = (0.0, 1.0)
+    along: int = 0
+    heights: tuple[float, ...] = ()
 
 
 class LayoutForm(Form, frozen=True, kw_only=True):
@@ -107,6 +109,8 @@ def _write_layout(layout: Layout) -> dict[str, Any]:
             del group["scale"]
         if group["inner"] == (0.0, 1.0):
             del group["inner"]
+        if not group["heights"]:
+            del group["along"], group["heights"]
     return state
 
 

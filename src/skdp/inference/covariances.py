@@ -430,12 +430,16 @@ class Uncertainty:
         """Directions (h, d) of the numbers of which noise hides that they vary at all.
 
         A number whose range a look narrowed is not among them. If it hardly varies on
-        that scale, it is nearly constant and explains nothing.
+        that scale, it is nearly constant and explains nothing. Nor is a line beside a
+        curve, because curves are not among them either.
         """
         at = [
             group.start
             for group in self.gram.layout.groups
-            if group.kind == "dense" and group.width == 1 and group.inner == (0.0, 1.0)
+            if group.kind == "dense"
+            and group.width == 1
+            and group.inner == (0.0, 1.0)
+            and not group.heights
         ]
         directions = np.eye(self.gram.layout.n_features)[at]
         directions[:, -1] = -self.gram.matrix[at, -1]  # the mean is not variation

@@ -718,9 +718,10 @@ def use_ranges(profile: Profile) -> Schema:
     filled part as their range. Bins and listed knots are kept as they are.
     """
     schema = profile.limits
+    looked = profile.numbers.keys() - set(schema.lines.values())  # curves keep ranges
     columns = {
         name: _narrow(column, profile.numbers[name])
-        if isinstance(column, Numeric) and name in profile.numbers
+        if isinstance(column, Numeric) and name in looked
         else column
         for name, column in schema.columns.items()
     }

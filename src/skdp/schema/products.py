@@ -237,12 +237,18 @@ class Product(Numeric):
         same = (c for c in columns.values() if isinstance(c, Product))
         return next((c for c in same if c.factors == (alone,)), None)
 
-    @property
-    def number(self) -> str | None:
-        """The name of the column, if the product is just one number of the table."""
+    def is_line_of(self, curve: object) -> bool:
+        """Return whether this is the number of a curve, in the same range."""
         first = self.factors[0]
-        plain = len(self.factors) == 1 and first.transform == "linear"
-        return first.name if plain and isinstance(first.column, Numeric) else None
+        if (
+            len(self.factors) > 1
+            or first.transform != "linear"
+            or self.fill is not None
+        ):
+            return False
+        if not isinstance(curve, Numeric) or not curve.n_knots or curve.indicator:
+            return False
+        return first.column == replace(curve, knots=None)
 
     def describe(self) -> str:
         """Write the product, and its range."""

@@ -53,7 +53,9 @@ class Group:
     is the part of [0, 1] to which it clips a single number for its Gram matrix. `sides`
     has one entry for a curve, two for a pair, and none for other columns. Each entry
     has two numbers: how many coordinates the side has, and how many of these are knots.
-    The knots come first and are in order.
+    The knots come first and are in order. A line beside a curve (`Schema.lines`) equals
+    a sum of the curve's coordinates. `heights` are the factors, from the coordinate
+    `along` on.
     """
 
     name: str
@@ -65,6 +67,8 @@ class Group:
     scale: float = 1.0
     sides: tuple[tuple[int, int], ...] = ()
     inner: tuple[float, float] = (0.0, 1.0)
+    along: int = 0
+    heights: tuple[float, ...] = ()
     #: Number of coordinates.
     width: int = fact()
     #: The largest number of coordinates of a row that are not zero.
@@ -84,6 +88,7 @@ class Group:
         )
         vars(self).update(
             inner=inner,
+            heights=tuple(float(one) for one in self.heights),
             width=width,
             n_entries=width if self.kind == "dense" else 1 << len(self.axes),
             coordinates=_lock(np.arange(self.start, self.start + width)),
@@ -160,10 +165,15 @@ class Layout:
         group_of = np.repeat(np.arange(len(groups)), [group.width for group in groups])
         scales = np.array([group.scale for group in groups], np.float64)
         penalised = np.array([group.kind != "ones" for group in groups], np.float64)
+        n_features = len(group_of)
+        check(
+            all(0 <= g.along <= n_features - len(g.heights) for g in groups),
+            "A line must lie along coordinates of the row.",
+        )
         reach = (math.sqrt(g.width) if g.kind == "dense" else 1.0 for g in groups)
         vars(self).update(
             counted=f"{name_record(self.unit)}s",
-            n_features=len(group_of),
+            n_features=n_features,
             group_of=_lock(group_of),
             blocks=tuple(group.coordinates for group in groups),
             scales=_lock(scales[group_of]),
@@ -242,9 +252,6 @@ MOST_MADE = 1 << 22
 #: Largest length of all labels together, apart from 200 characters for each bin, knot
 #: and cell of a pair.
 MOST_LETTERS = 1 << 25
-#: The scale of a curve beside a line (`Schema.lines`), as that of a pair. A row of a
-#: curve is at most 1 long, and one of a line 1/2. Together they are at most .86 long.
-BEND_SCALE = 0.7
 #: Number of characters that a label has besides the name of its column, at most.
 LABEL_END = 26
 
@@ -319,9 +326,9 @@ class Schema:
             for name in one.list_inputs(key)
         ]
         lines = {
-            product.number: key
+            product.factors[0].name: key
             for key, product in products.items()
-            if getattr(columns.get(product.number or ""), "n_knots", None)
+            if product.is_line_of(columns.get(product.factors[0].name))
         }
         # Products share columns with others. Those that nothing else reads come last.
         for key, product in products.items():
@@ -487,27 +494,32 @@ class Schema:
     def layout(self, intercept: bool = True) -> Layout:
         """Return the layout of a row: a group per column, and the intercept last."""
         groups: list[Group] = []
-        start = 0
+        curves = {line: name for name, line in self.lines.items()}
+        ends = np.cumsum([0, *(column.width for column in self.columns.values())])
+        starts = dict(zip(self.columns, ends.tolist(), strict=False))
         for key, column in self.columns.items():
             labels = column.list_labels(key)
+            curve = self.columns.get(curves.get(key, ""))
+            heights = curve.place_knots() if isinstance(curve, Numeric) else ()
             groups.append(
                 Group(
                     name=key,
                     kind=column.kind,
-                    start=start,
+                    start=starts[key],
                     labels=labels,
                     signed=column.signed,
                     axes=column.axes,
-                    scale=BEND_SCALE if key in self.lines else _find_scale(column),
+                    scale=_find_scale(column),
                     sides=column.sides,
                     inner=column.inner if isinstance(column, Numeric) else (0.0, 1.0),
+                    along=starts.get(curves.get(key, ""), 0),
+                    heights=tuple(heights),
                 )
             )
-            start += len(labels)
         if intercept:
             label = ("intercept",)
             groups.append(
-                Group(name="intercept", kind="ones", start=start, labels=label)
+                Group(name="intercept", kind="ones", start=self.width, labels=label)
             )
         return Layout(groups=tuple(groups), row_norm=self.row_norm, unit=self.unit_name)
 
