@@ -33,6 +33,33 @@ def fit(model, n_rows, seed=0, **given):
     return model(schema=MODELS[model][0], **options).fit(X, y)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("high", [10, 100, 1000])
+def test_a_constant_of_counts_finds_a_small_part_of_the_range(high):
+    """A mean that noise hides becomes half of the noise, and not a part of the end."""
+    rng = np.random.default_rng(1)
+    schema = Schema({"x": Numeric(0, 1)}, target=Numeric(0, high))
+    found = []
+    for seed in range(20):
+        X = {"x": rng.uniform(size=300)}
+        model = skdp.PoissonRegressor(
+            schema=schema,
+            epsilon=0.3,
+            delta=1e-6,
+            n_rows=300,
+            look=False,
+            random_state=seed,
+        ).fit(X, rng.poisson(2.0, 300))
+        assert model.plan_.geometry.is_constant
+        assert model.plan_.n_steps == 1
+        found.append(float(model.predict(X)[0]))
+    mu = np.sqrt(model.privacy_.budget)
+    noise = high / (300 * mu)
+    assert abs(np.mean(found) - 2.0) < 1.2 * noise
+    assert max(found) < 2.0 + 5 * noise
+    assert min(found) >= min(0.3 * noise, 0.5)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_a_constant_says_so(model, tmp_path):
     said = f"Only a constant is fitted ({MODELS[model][1]}), because 200 rows"

@@ -828,9 +828,24 @@ class InterceptOnly(Geometry):
                     f"{type(released).__name__}."
                 )
             result = weights.copy()
+            if task.loss.target_law == "poisson":
+                result[-1] = _solve_rate(result[-1], released, task)
+                return clip_to_box(result)
             result[-1] -= released.values[0] / (task.curvature * task.n_rows)
             result[-1] /= 1.0 + self.shrinkage / task.curvature
             return clip_to_box(result)
 
         start = np.zeros((layout.n_features, task.loss.n_outputs))
         return Prepared(query, update, start)
+
+
+def _solve_rate(margin: FloatArray, released: Released, task: Task) -> FloatArray:
+    """Return the logarithm of the mean count, from the sum of slopes exp(m) - y.
+
+    The mean is a small part of the range of counts. There the loss is so flat that
+    gradient steps from the end of the range would not reach it. A mean that noise hides
+    becomes half of the noise: a rate far too low costs more than one that is too high.
+    """
+    least = 0.5 * float(np.max(released.noise_std)) / task.n_rows
+    mean = np.exp(margin) - released.values[0] / task.n_rows
+    return task.loss.constant(np.maximum(mean, min(least, 1.0)))

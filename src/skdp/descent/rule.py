@@ -205,7 +205,7 @@ def choose_wide_geometry(
     signal = n_rows * mu / queries.count_changes(neighbours)
     intercept = layout.groups[-1].kind == "ones"
     if signal < TOO_FEW and intercept:
-        return _choose_intercept(loss, signal), CONSTANT_STEPS
+        return _choose_intercept(loss, signal), _count_constant_steps(loss)
     d = layout.n_features
     at = np.flatnonzero(layout.penalised)
     squared = layout.squared_norm(at)
@@ -243,7 +243,13 @@ def choose_cap(signal: float, p: float, coherence: float = COHERENCE) -> float:
 def _choose_intercept(loss: Loss, signal: float) -> InterceptOnly:
     """Return an intercept-only geometry whose ridge follows from the prior variance."""
     variance = ODDS_VARIANCE if loss.n_classes else MEAN_VARIANCE
-    return InterceptOnly(radius=1.0, shrinkage=1.0 / (variance * signal**2))
+    shrinkage = 0.0 if loss.target_law == "poisson" else 1.0 / (variance * signal**2)
+    return InterceptOnly(radius=1.0, shrinkage=shrinkage)
+
+
+def _count_constant_steps(loss: Loss) -> int:
+    """Return the steps of a constant model. One sum of counts is all that it needs."""
+    return 1 if loss.target_law == "poisson" else CONSTANT_STEPS
 
 
 def make_default_plan(
@@ -278,7 +284,7 @@ def make_default_plan(
     geometry = choose_geometry(layout, loss, n_rows, mu, neighbours)
     usual = choose_n_steps(loss, epsilon == math.inf)
     if geometry.is_constant:
-        usual = CONSTANT_STEPS
+        usual = _count_constant_steps(loss)
     settings: dict[str, Any] = {"average": algorithm1.rising} | options
     return Plan(
         layout=layout,
@@ -793,7 +799,7 @@ def make_plan(
         steps = choose_n_steps(loss, mu == math.inf)
         law: samplings.Sampling = samplings.Full(layout.n_features)
         if geometry.is_constant:
-            steps = CONSTANT_STEPS
+            steps = _count_constant_steps(loss)
         # A block that is drawn with probability q gets as many steps as full steps
         # would give it, if there are 1/q times as many.
         elif sampling not in ("auto", "full"):
