@@ -109,6 +109,7 @@ def test_lines_beside_curves_stay_what_they_are_in_a_refit():
         }
     )
     assert skdp.Schema.from_toml(first.to_toml()).layout() == first.layout()
+    assert not skdp.Schema(first.columns, row_norm=9.0).lines  # they are shortened
     other = Product.of(Factor("age", skdp.Numeric(0, 50)))  # not the curve's range
     assert not other.is_line_of(first.columns["age"])
 

@@ -34,8 +34,9 @@ def fit(model, n_rows, seed=0, **given):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("weight", [1.0, 0.5])
 @pytest.mark.parametrize("high", [10, 100, 1000])
-def test_a_constant_of_counts_finds_a_small_part_of_the_range(high):
+def test_a_constant_of_counts_finds_a_small_part_of_the_range(high, weight):
     """A mean that noise hides becomes half of the noise, and not a part of the end."""
     rng = np.random.default_rng(1)
     schema = Schema({"x": Numeric(0, 1)}, target=Numeric(0, high))
@@ -49,13 +50,13 @@ def test_a_constant_of_counts_finds_a_small_part_of_the_range(high):
             n_rows=300,
             look=False,
             random_state=seed,
-        ).fit(X, rng.poisson(2.0, 300))
+        ).fit(X, rng.poisson(2.0, 300), np.full(300, weight))
         assert model.plan_.geometry.is_constant
         assert model.plan_.n_steps == 1
         found.append(float(model.predict(X)[0]))
     mu = np.sqrt(model.privacy_.budget)
     noise = high / (300 * mu)
-    assert abs(np.mean(found) - 2.0) < 1.2 * noise
+    assert abs(np.mean(found) - 2.0 * weight) < 1.2 * noise
     assert max(found) < 2.0 + 5 * noise
     assert min(found) >= min(0.3 * noise, 0.5)
 

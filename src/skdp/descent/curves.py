@@ -107,12 +107,12 @@ def choose_curves(
     signal = rows / _bound_rows(straight) / math.sqrt(straight.width + 1)
     ratio = CLASS_INTERVALS if loss.n_classes else NUMBER_INTERVALS
     chosen = choose_n_knots(signal, rows, ratio)
-    bent = []
+    bent, beside = [], lines and schema.row_norm is None
     for name, column in columns.items():
         if name in schema.lines.values():
             continue
         if isinstance(column, Numeric) and column.bins is None:
-            if lines and column.knots in (None, "auto"):
+            if beside and column.knots in (None, "auto"):
                 bent.append(name)
             asked = knots if column.knots is None else column.knots
             if asked == "auto":
@@ -172,9 +172,9 @@ def _add_lines(
 
     A curve can be a straight line without it. But most columns act mostly along a
     line, and a coordinate that is measured from the middle of its range has half the
-    norm of a curve, and so half the noise. That both say the same about the line lowers
-    the noise further (`matrix.keep_relations`).
-    A number with an indicator of missing cells stays as it is.
+    norm of a curve, so noise hides it less. Both say the same about the line, which
+    lowers the noise further (`matrix.keep_relations`). A number with an indicator of
+    missing cells stays as it is.
     """
     made = dict(columns)
     for name in names:

@@ -112,8 +112,9 @@ def keep_relations(layout: Layout, gram: FloatArray, shift: FloatArray) -> Float
 
     A line beside a curve is a sum of the curve's coordinates in every row, so there are
     vectors v with v·x = 0 for all centred rows x. The true matrix maps them to zero,
-    but the released one does not. This returns the nearest matrix that does, measured
-    by the noise of the entries, which is divided by the scales of both coordinates.
+    up to the rounding of rows, but the released one does not. This returns the nearest
+    matrix that does, measured by the noise of the entries, which is divided by the
+    scales of both coordinates.
     """
     found = []
     for group in layout.groups:
@@ -836,6 +837,8 @@ class InterceptOnly(Geometry):
             return clip_to_box(result)
 
         start = np.zeros((layout.n_features, task.loss.n_outputs))
+        if task.loss.target_law == "poisson":
+            start[-1] = task.loss.constant(np.zeros(1))
         return Prepared(query, update, start)
 
 
@@ -845,6 +848,8 @@ def _solve_rate(margin: FloatArray, released: Released, task: Task) -> FloatArra
     The mean is a small part of the range of counts. There the loss is so flat that
     gradient steps from the end of the range would not reach it. A mean that noise hides
     becomes half of the noise: a rate far too low costs more than one that is too high.
+    If rows have weights below one on average, the mean comes out lower by this factor,
+    because their sum is not released.
     """
     least = 0.5 * float(np.max(released.noise_std)) / task.n_rows
     mean = np.exp(margin) - released.values[0] / task.n_rows

@@ -329,6 +329,7 @@ class Schema:
             product.factors[0].name: key
             for key, product in products.items()
             if product.is_line_of(columns.get(product.factors[0].name))
+            and self.row_norm is None  # or the lines of long rows are shortened
         }
         # Products share columns with others. Those that nothing else reads come last.
         for key, product in products.items():
